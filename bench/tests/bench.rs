@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use task_engine::postgres::tokio_postgres;
-use task_engine_conformance::postgres_server::TestServer;
+use task_engine_test_harness::TestServer;
 use tempfile::TempDir;
 
 /// A folder with the default database, or another database.

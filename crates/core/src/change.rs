@@ -72,12 +72,12 @@ impl NewTask {
     /// A new task with the class and parameters of an old one: due at once, in the same
     /// flow, with all retries, and with the old id in its context.
     pub fn rerun_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
-        let mut task = Self::new(old.row.task_class.clone(), old.task_parameters.clone())?
+        let mut task = Self::new(old.row.class.clone(), old.parameters.clone())?
             .priority(old.row.priority)
             .queue(old.row.queue.clone())?;
         let mut context: BTreeMap<String, Box<RawValue>> = old.context.decode().unwrap_or_default();
         context.retain(|name, _| !NOT_COPIED.contains(&name.as_str()));
-        let invalid = |why| InvalidTask::Context { class: old.row.task_class.clone(), why };
+        let invalid = |why| InvalidTask::Context { class: old.row.class.clone(), why };
         task.context = Json::encode(&context).map_err(invalid)?;
         task.add_context(RERUN_OF, &old.row.id)?;
         task.correlation(&old.correlation_id)

@@ -310,7 +310,7 @@ impl Term {
             Field::Attempts => self.number(row.attempts.into()),
             Field::Retries => self.number(row.retry_number.into()),
             Field::Status => self.any(|value| *value == Value::Status(row.status)),
-            Field::Class => self.text(Some(&row.task_class)),
+            Field::Class => self.text(Some(&row.class)),
             Field::Queue => self.text(Some(&row.queue)),
             Field::Instance => self.text(row.instance.as_deref()),
             Field::Correlation => self.text(Some(&task.correlation_id)),

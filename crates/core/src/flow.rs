@@ -39,7 +39,7 @@ impl Origin {
     pub fn of(id: TaskId, context: &Json) -> Self {
         // The common case needs no parsing.
         let stored = if context.as_str() == "{}" {
-            Stored::default()
+            OriginFields::default()
         } else {
             context.decode().unwrap_or_default()
         };
@@ -77,7 +77,7 @@ impl Origin {
 }
 
 #[derive(Default, Deserialize)]
-struct Stored {
+struct OriginFields {
     correlation_id: Option<Box<RawValue>>,
     parent_id: Option<Box<RawValue>>,
     traceparent: Option<Box<RawValue>>,

@@ -26,7 +26,7 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// What an engine says about itself when it registers.
+/// An engine that registers.
 #[derive(Debug, Clone)]
 pub struct NewInstance {
     /// Its name. No two live engines share a name.
@@ -52,7 +52,7 @@ pub struct NewInstance {
     pub classes: BTreeMap<String, ClassRules>,
 }
 
-/// An instance as it is stored.
+/// A stored instance.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InstanceRow {
     /// Its id.

@@ -1,7 +1,7 @@
 //! The types of Task Engine and its decisions, as pure functions.
 //!
 //! **Applications do not add this crate**: [`task-engine`] exports what they need. It is for
-//! those who write a store or a tool. Nothing here knows a database, a clock or a runtime.
+//! authors of stores and tools. It depends on no database, clock or runtime.
 //!
 //! Examples for items that applications use are written with `task_engine`.
 //!

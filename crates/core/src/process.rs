@@ -39,7 +39,7 @@ pub fn mark() -> Option<String> {
 pub const SUPERVISOR_ARGUMENT: &str = "supervise-executable";
 
 /// Whether the process with this [`mark`] and all executables that it ran have ended on
-/// this machine. False for processes of other machines: there only the lease tells.
+/// this machine. False for processes of other machines: they rely on the lease.
 #[must_use]
 pub fn is_gone(mark: &str) -> bool {
     has_ended(mark) && !has_supervisor(mark)

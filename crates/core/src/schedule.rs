@@ -2,8 +2,8 @@
 //!
 //! A schedule has a **rule** (a cron expression in a time zone, or an interval). The times of
 //! the rule are its **slots**. For each slot one task is created, once in the whole cluster,
-//! whichever engines run or die: see
-//! [`Store::fire_schedules`](task_engine_store::contract::Store::fire_schedules).
+//! whichever engines run or die: stores write the slot and its task in
+//! one transaction (`fire_schedules`).
 //!
 //! # Map
 //! - [`cron`], [`Timetable`]: the slots of a rule;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 pub use fields::InvalidCron;
@@ -33,6 +33,7 @@ pub use timetable::{InvalidScheduleRule, ScheduleRule, SlotPreview, Timetable};
 
 use crate::json::{InvalidJson, Json};
 use crate::parse_error::ParseError;
+use crate::retry::millis;
 use crate::secret::UnexpectedPlaceholder;
 use crate::task::{InvalidTask, NAME_BYTES_MAX, NewTask, Task};
 
@@ -151,8 +152,8 @@ impl Schedule {
         let definition = ScheduleDefinition {
             rule: self.rule.trim().to_owned(),
             time_zone: self.time_zone.clone(),
-            task_class: task.class,
-            task_parameters: task.parameters,
+            class: task.class,
+            parameters: task.parameters,
             context: task.context,
             queue: task.queue,
             priority: task.priority,
@@ -166,17 +167,20 @@ impl Schedule {
 }
 
 /// The checked definition of a schedule.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ScheduleDefinition {
     /// `every 15m`, or a cron expression.
     pub rule: String,
     /// An IANA name, like `Europe/Paris`.
     pub time_zone: String,
     /// The class of its tasks.
-    pub task_class: String,
+    pub class: String,
     /// Their parameters.
-    pub task_parameters: Json,
+    #[serde(deserialize_with = "stored_json")]
+    pub parameters: Json,
     /// Their context, to which the schedule and the slot are added.
+    #[serde(deserialize_with = "stored_json")]
     pub context: Json,
     /// Their queue.
     pub queue: String,
@@ -187,12 +191,14 @@ pub struct ScheduleDefinition {
     /// What happens while the task of the previous slot has not ended.
     pub overlap: Overlap,
     /// The longest random delay of a task after its slot.
-    #[serde(rename = "jitter_ms", serialize_with = "as_millis")]
+    #[serde(rename = "jitter_ms", with = "millis")]
     pub jitter: Duration,
 }
 
-fn as_millis<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+/// Without a check: the definition was checked before it was stored.
+fn stored_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Ok(Json::from_store(raw.get().to_owned()))
 }
 
 /// The largest jitter.
@@ -228,7 +234,7 @@ impl ScheduleDefinition {
 
     /// The task of a slot, or without a slot one that is due at once.
     pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, InvalidDefinition> {
-        let task = NewTask::new(self.task_class.as_str(), self.task_parameters.clone())?;
+        let task = NewTask::new(self.class.as_str(), self.parameters.clone())?;
         let mut task = task.priority(self.priority).queue(self.queue.as_str())?;
         task.context = self.context_of(name, slot)?;
         Ok(match slot {
@@ -281,34 +287,7 @@ impl ScheduleDefinition {
     /// Decodes a stored definition. Fails if another version of this program has stored
     /// fields that this one does not know.
     pub fn from_json(stored: &Json) -> Result<Self, InvalidDefinition> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Stored {
-            rule: String,
-            time_zone: String,
-            task_class: String,
-            task_parameters: Box<RawValue>,
-            context: Box<RawValue>,
-            queue: String,
-            priority: i32,
-            missed: Missed,
-            overlap: Overlap,
-            jitter_ms: u64,
-        }
-        let read: Stored =
-            stored.decode().map_err(|error| InvalidDefinition::Stored(error.to_string()))?;
-        Ok(Self {
-            rule: read.rule,
-            time_zone: read.time_zone,
-            task_class: read.task_class,
-            task_parameters: Json::from_store(read.task_parameters.get().to_owned()),
-            context: Json::from_store(read.context.get().to_owned()),
-            queue: read.queue,
-            priority: read.priority,
-            missed: read.missed,
-            overlap: read.overlap,
-            jitter: Duration::from_millis(read.jitter_ms),
-        })
+        stored.decode().map_err(|error| InvalidDefinition::Stored(error.to_string()))
     }
 
     /// A canonical text, compared with the previous declaration: equal definitions have
@@ -455,7 +434,7 @@ impl FromStr for Overlap {
 pub struct InvalidSchedule {
     /// Its name.
     pub name: String,
-    /// What is wrong with it.
+    /// The problem.
     pub why: InvalidDefinition,
 }
 

@@ -206,7 +206,7 @@ impl Redactor {
             request::hide(&mut task.context);
         }
         let Some(parameters) = &self.parameters else { return };
-        task.task_parameters = parameters.clone();
+        task.parameters = parameters.clone();
         task.context = self.json(&task.context);
         self.replace(&mut task.correlation_id);
         task.row.error.iter_mut().for_each(|error| self.error(error));
@@ -276,17 +276,17 @@ impl Secrets {
     pub fn schedule(&self, row: &mut ScheduleRow) {
         #[derive(Deserialize)]
         struct TaskFields {
-            task_class: String,
+            class: String,
             context: Box<RawValue>,
         }
         let definition = &mut row.state.definition;
         let Ok(fields) = definition.decode::<TaskFields>() else { return };
         let context = Json::from_store(fields.context.get().to_owned());
         let paths = match paths_in(&context) {
-            Some(own) => [own, self.of_class(&fields.task_class)].concat(),
+            Some(own) => [own, self.of_class(&fields.class)].concat(),
             None => vec!["*".to_owned()],
         };
-        let paths: Vec<_> = paths.iter().map(|path| format!("task_parameters.{path}")).collect();
+        let paths: Vec<_> = paths.iter().map(|path| format!("parameters.{path}")).collect();
         let redactor = Redactor::of(definition, &Json::empty_object(), &paths);
         if let Some(redacted) = redactor.parameters() {
             *definition = redacted.clone();
@@ -301,12 +301,12 @@ impl Secrets {
         new: &mut ScheduleDefinition,
         stored: &ScheduleDefinition,
     ) -> Result<(), UnexpectedPlaceholder> {
-        if new.task_class != stored.task_class {
-            return refuse_placeholders(&new.task_parameters, true);
+        if new.class != stored.class {
+            return refuse_placeholders(&new.parameters, true);
         }
-        let before = &stored.task_parameters;
-        let redactor = self.redactor(&stored.task_class, before, &stored.context);
-        new.task_parameters = restore(&new.task_parameters, before, redactor.parameters())?;
+        let before = &stored.parameters;
+        let redactor = self.redactor(&stored.class, before, &stored.context);
+        new.parameters = restore(&new.parameters, before, redactor.parameters())?;
         if let Some(paths) = paths_in(&stored.context).filter(|paths| !paths.is_empty()) {
             add_paths(&mut new.context, paths);
         }
@@ -316,7 +316,7 @@ impl Secrets {
     /// The redactor for a task with its details.
     #[must_use]
     pub fn redactor_of(&self, task: &TaskDetails) -> Redactor {
-        self.redactor(&task.row.task_class, &task.task_parameters, &task.context)
+        self.redactor(&task.row.class, &task.parameters, &task.context)
     }
 }
 

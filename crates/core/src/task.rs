@@ -286,7 +286,7 @@ pub enum InvalidTask {
     Parameters {
         /// The class.
         class: String,
-        /// What is wrong.
+        /// The problem.
         why: InvalidJson,
     },
     /// The name of a class or queue is invalid.
@@ -304,12 +304,12 @@ pub enum InvalidTask {
     Context {
         /// The class.
         class: String,
-        /// What is wrong.
+        /// The problem.
         why: InvalidJson,
     },
     /// The key of a unique task is too short or too long.
     #[error(
-        "a unique key needs 1 to {KEY_BYTES_MAX} bytes without the character \\u0000, this one has {bytes}; use a hash of what is longer"
+        "a unique key needs 1 to {KEY_BYTES_MAX} bytes without the character \\u0000, this one has {bytes}; use a hash of a longer key"
     )]
     Key {
         /// The length of the key.
@@ -328,7 +328,7 @@ pub enum InvalidTask {
     Secret {
         /// The class.
         class: String,
-        /// What is wrong.
+        /// The problem.
         why: InvalidSecretPath,
     },
     /// The trace context is invalid.

@@ -113,7 +113,7 @@ const CASES: &[Case<'_>] = &[
     ("Europe/Paris", "0 3 * * *", "2027-03-27T12:00:00Z", &[("03-28 03:00 +02", "")]),
     // The last instant before the change, and the first after it.
     ("Europe/Paris", "59 59 1 * * *", "2027-03-27T12:00:00Z", &[("03-28 01:59:59 +01", "")]),
-    // Only that day: whoever is late the day after does not run it again.
+    // Only on that day, not late on the day after.
     ("Europe/Paris", "15 2 28 3 *", "2027-03-28T00:59:59Z", &[("03-28 03:00 +02", "02:15")]),
     ("Europe/Paris", "15 2 28 3 *", "2027-03-28T01:00:00Z", &[("03-28 02:15 +02", "")]),
     // Paris, back: 2027-10-31, 03:00 becomes 02:00.
@@ -258,8 +258,8 @@ fn slots_around_clock_changes() {
             let shown = preview.local.strftime("%m-%d %H:%M:%S %:::z").to_string();
             let shown = shown.replacen(":00 ", " ", 1);
             assert_eq!(shown, *local, "{zone}, {rule}, after {after}: {previews:#?}");
-            let said = preview.note.clone().unwrap_or_default();
-            assert!(said.contains(note) && said.is_empty() == note.is_empty(), "{rule}: {said:?}");
+            let text = preview.note.clone().unwrap_or_default();
+            assert!(text.contains(note) && text.is_empty() == note.is_empty(), "{rule}: {text:?}");
         }
         // One by one from where the last was found, or all from the start.
         let all = timetable.newest(previews[0].at, previews[previews.len() - 1].at, 1000);

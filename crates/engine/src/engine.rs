@@ -76,7 +76,7 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 #[must_use = "an engine does nothing until it is run"]
 pub struct Engine<S> {
     store: Arc<dyn Store>,
-    /// What tasks create tasks with.
+    /// Creates the child tasks of tasks.
     client: Client,
     state: Arc<S>,
     classes: Classes<S>,
@@ -130,7 +130,7 @@ pub enum EngineError {
     LeftTasks {
         /// The dead engine.
         holder: Box<InstanceRow>,
-        /// What it left.
+        /// Its tasks.
         tasks: Vec<HeldTask>,
     },
     /// The store failed.

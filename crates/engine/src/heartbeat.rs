@@ -85,7 +85,7 @@ impl Heartbeat {
                     failing = true;
                     let wait = AFTER_ERROR.min(self.every);
                     tracing::warn!("heartbeat failed, next try in {}: {error}", span(wait));
-                    // After a failed heartbeat, expired leases are observed anew.
+                    // After a failed heartbeat, leases must be seen expired again.
                     snapshots.send_replace(None);
                     wait
                 }

@@ -68,7 +68,7 @@
 //   `complete`, `settle`: an end in a transaction of the application;
 // - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `rollup`, `retention`:
 //   background work; `stop`: how it ends;
-// - `hook`, `hooks`, `extensions`: code around executions;
+// - `hook`, `hooks`: code around executions;
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 mod admission;
 pub mod client;
@@ -77,7 +77,6 @@ pub mod creation_hook;
 mod dispatch;
 mod engine;
 mod execute;
-mod extensions;
 mod failure;
 mod handler;
 mod heartbeat;

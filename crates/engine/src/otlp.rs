@@ -140,7 +140,7 @@ where
 }
 
 impl Export {
-    /// Sends what is left, and waits for it, but not for long.
+    /// Sends the last spans, and waits up to five seconds for it.
     pub fn finish(self) {
         if let Err(error) = self.provider.shutdown_with_timeout(FLUSH_TIMEOUT) {
             tracing::warn!("the last spans could not be exported: {error}");

@@ -24,7 +24,7 @@ const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// for an unreachable store, too.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) struct Recorder {
+pub(crate) struct ResultRecorder {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) stop: StopSignal,
@@ -85,7 +85,7 @@ impl RecordTotals {
     }
 }
 
-impl Recorder {
+impl ResultRecorder {
     /// Writes endings until the last sender is gone.
     pub(crate) async fn run(
         mut self,

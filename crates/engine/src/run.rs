@@ -19,7 +19,7 @@ use task_engine_store::error::StoreError;
 use tokio_util::sync::CancellationToken;
 
 use crate::complete::{Completing, Transaction};
-use crate::extensions::Extensions;
+use crate::hooks::Extensions;
 use crate::report::AttemptReporter;
 
 /// One execution of a task, as its handler gets it: the application's state, the task,
@@ -43,7 +43,7 @@ use crate::report::AttemptReporter;
 /// async fn newsletter(task: Newsletter, run: Run<App>) -> Result<(), Failure> {
 ///     for (n, reader) in task.readers.iter().enumerate() {
 ///         if run.is_cancelled() {
-///             return Err("cancelled half-way".into());
+///             return Err("cancelled".into());
 ///         }
 ///         run.mailer.send(reader).await?;                    // the state
 ///         run.log(format!("sent to {reader}"));              // kept with the attempt

@@ -24,11 +24,11 @@ impl Interrupt {
 /// The running attempts of an engine, so that they can be interrupted.
 #[derive(Debug, Default)]
 pub(crate) struct RunningAttempts {
-    attempts: Mutex<Attempts>,
+    attempts: Mutex<AttemptTable>,
 }
 
 #[derive(Debug, Default)]
-struct Attempts {
+struct AttemptTable {
     running: HashMap<AttemptId, (CancellationToken, Option<Interrupt>)>,
     /// The cancel requests in the store. One may arrive here before its attempt,
     /// which is claimed, begins.

@@ -27,7 +27,7 @@ use crate::execute::{AttemptContext, GRACE};
 use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, FreeWorkers};
-use crate::record::{RecordTotals, Recorder, STOP_TIMEOUT, UnrecordedResults};
+use crate::record::{RecordTotals, ResultRecorder, STOP_TIMEOUT, UnrecordedResults};
 use crate::report::ReportWriter;
 use crate::retention;
 use crate::rollup::Rollups;
@@ -338,7 +338,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         let rollups = Rollups::new(self.store.clone(), instance, self.classes.by_number());
         let (endings, to_record) = mpsc::unbounded_channel();
         let (pending_completions, to_settle) = mpsc::unbounded_channel();
-        let recorder = Recorder {
+        let recorder = ResultRecorder {
             store: self.store.clone(),
             claims: claims.clone(),
             stop: self.stop.watch(),

@@ -50,7 +50,7 @@ impl StopHandle {
         Self::default()
     }
 
-    /// From now on, the first SIGTERM or SIGINT stops in good order, the second
+    /// From now on, the first SIGTERM or SIGINT stops gracefully, the second
     /// at once, the third kills. A program does this before anything else, so
     /// that no signal is missed: as process 1, one without a handler is ignored.
     ///

@@ -24,11 +24,11 @@ impl Visit for Fields {
     }
 }
 
-/// What handlers say, with the fields of the execution that they say it in.
+/// Events of handlers, with the fields of their execution's span.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<(String, Fields)>>>);
+struct Recorded(Arc<Mutex<Vec<(String, Fields)>>>);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Heard {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorded {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
@@ -36,9 +36,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Heard {
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut said = Fields::default();
-        event.record(&mut said);
-        let Some(span) = context.event_span(event).filter(|_| said.0["message"] == "here") else {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let Some(span) = context.event_span(event).filter(|_| fields.0["message"] == "here") else {
             return;
         };
         let fields = span.extensions().get::<Fields>().cloned().unwrap_or_default();
@@ -66,8 +66,8 @@ impl Task for Blocks {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn task_events_are_inside_span() {
-    let heard = Heard::default();
-    tracing_subscriber::registry().with(heard.clone()).init();
+    let recorded = Recorded::default();
+    tracing_subscriber::registry().with(recorded.clone()).init();
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
     let engine = Engine::new(store.clone(), ())
@@ -97,11 +97,11 @@ async fn task_events_are_inside_span() {
     stop.stop();
     engine.await.unwrap().unwrap();
 
-    let mut heard = heard.0.lock().unwrap().clone();
-    heard.sort_by_key(|(_, fields)| fields.0["task.id"].clone());
+    let mut recorded = recorded.0.lock().unwrap().clone();
+    recorded.sort_by_key(|(_, fields)| fields.0["task.id"].clone());
     let expected = [(one, "async", "default", "order-17"), (two, "blocks", "slow", "2")];
-    assert_eq!(heard.len(), expected.len());
-    for ((name, fields), (id, class, queue, correlation_id)) in heard.iter().zip(expected) {
+    assert_eq!(recorded.len(), expected.len());
+    for ((name, fields), (id, class, queue, correlation_id)) in recorded.iter().zip(expected) {
         assert_eq!(name, "execution");
         for (field, value) in [
             ("task.id", id.to_string().as_str()),

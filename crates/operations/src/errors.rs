@@ -76,7 +76,7 @@ impl Failures {
 pub struct ErrorGroup {
     key: String,
     /// The class of the tasks.
-    pub task_class: String,
+    pub class: String,
     /// The kind of error.
     pub exception: String,
     /// The message without its variable parts.
@@ -105,7 +105,7 @@ pub fn groups(found: &SearchPage) -> Vec<ErrorGroup> {
     let mut groups: Vec<ErrorGroup> = Vec::new();
     for task in &found.tasks {
         let Some(error) = &task.row.error else { continue };
-        let key = key_of(&task.row.task_class, error);
+        let key = key_of(&task.row.class, error);
         let place = *places.entry(key.clone()).or_insert(groups.len());
         if place == groups.len() {
             groups.push(ErrorGroup::new(key, task, error));
@@ -121,7 +121,7 @@ impl ErrorGroup {
         let row = &task.row;
         Self {
             key,
-            task_class: row.task_class.clone(),
+            class: row.class.clone(),
             exception: error.exception.clone(),
             message: fingerprint(&error.message),
             count: 0,
@@ -158,7 +158,7 @@ impl ErrorGroup {
     #[must_use]
     pub fn contains(&self, task: &FoundTask) -> bool {
         task.row.error.as_ref().is_some_and(|error| {
-            task.row.task_class == self.task_class
+            task.row.class == self.class
                 && error.exception == self.exception
                 && fingerprint(&error.message) == self.message
         })
@@ -170,7 +170,7 @@ impl ErrorGroup {
     pub fn filter(&self) -> Filter {
         let filter = Filter::default()
             .and_status(&self.statuses)
-            .and_class(&self.task_class)
+            .and_class(&self.class)
             .and_error(&self.exception);
         match longest_constant_part(&self.message) {
             Some(piece) => filter.and_error_with(piece),
@@ -203,11 +203,11 @@ fn cut(piece: &str) -> &str {
 }
 
 /// FNV-1a: the same on every machine and in every version. Links contain it.
-fn key_of(task_class: &str, error: &TaskError) -> String {
+fn key_of(class: &str, error: &TaskError) -> String {
     // No text contains this byte, so different triples differ.
     const END: u8 = 0xff;
     let message = fingerprint(&error.message);
-    let parts = [task_class, error.exception.as_str(), message.as_str()];
+    let parts = [class, error.exception.as_str(), message.as_str()];
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([END]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -12,7 +12,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::token::Role;
 
 use crate::operator::OperationError;
-use crate::why::{Why, why};
+use crate::why::{Explanation, why};
 
 /// Reads what engines, live and dead, have declared secret.
 pub async fn secrets(store: &dyn Store) -> Result<Secrets, StoreError> {
@@ -63,7 +63,7 @@ impl RedactedTask {
         store: &dyn Store,
         id: TaskId,
         secrets: &Secrets,
-    ) -> Result<(Why, Self), OperationError> {
+    ) -> Result<(Explanation, Self), OperationError> {
         let mut why = why(store, id).await?.ok_or_else(|| OperationError::no_task(id))?;
         let task = Self::new(why.task.clone(), secrets);
         why.task = task.task.clone();
@@ -149,7 +149,7 @@ pub fn restore_secrets(
 ) -> Result<Edit, OperationError> {
     let Some(parameters) = &edit.parameters else { return Ok(edit) };
     let redactor = secrets.redactor_of(task);
-    let restored = restore(parameters, &task.task_parameters, redactor.parameters())
+    let restored = restore(parameters, &task.parameters, redactor.parameters())
         .map_err(|found| OperationError::placeholder("/parameters", &found))?;
     Ok(Edit { parameters: Some(restored), ..edit })
 }

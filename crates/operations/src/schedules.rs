@@ -128,7 +128,7 @@ fn changed(
     secrets: &Secrets,
 ) -> Result<ScheduleDefinition, InvalidSchedule> {
     let mut new = change(stored);
-    if new.task_parameters != stored.task_parameters {
+    if new.parameters != stored.parameters {
         let invalid = |found: UnexpectedPlaceholder| InvalidSchedule {
             name: name.to_owned(),
             why: found.into(),
@@ -146,7 +146,7 @@ fn rule_of(definition: &ScheduleDefinition) -> Value {
     json!({
         "rule": definition.rule,
         "time_zone": definition.time_zone,
-        "class": definition.task_class,
+        "class": definition.class,
     })
 }
 

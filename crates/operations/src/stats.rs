@@ -24,7 +24,7 @@ pub use snapshot::StatsSnapshot;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassStats {
     /// The class; empty for classes that engines counted together.
-    pub task_class: String,
+    pub class: String,
     /// Attempts that ended.
     pub ended: u64,
     /// Attempts that succeeded.
@@ -119,7 +119,7 @@ fn class_stats(total: ClassTotal, last_error: Option<String>) -> ClassStats {
         run_secs_p95: secs(&total.run, 95),
         wait_secs_p50: secs(&total.wait, 50),
         wait_secs_p95: secs(&total.wait, 95),
-        task_class: total.class,
+        class: total.class,
         last_error,
     }
 }
@@ -128,7 +128,7 @@ fn class_stats(total: ClassTotal, last_error: Option<String>) -> ClassStats {
 /// waited has not failed.
 fn last_error(endings: &[EndingRow], class: &str) -> Option<String> {
     let failures = endings.iter().filter(|ending| {
-        ending.task_class == class
+        ending.class == class
             && ending.instance_id.is_some()
             && ending.ends_task != Some(TaskStatus::Cancelled)
             && ending.error.is_some()

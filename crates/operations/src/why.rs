@@ -5,6 +5,7 @@
 mod gather;
 pub mod sentences;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,6 +19,8 @@ use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskRow, TaskStatus};
 use task_engine_store::activity::{Activity, EndingRow};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
+
+pub use gather::{Explanation, why};
 
 /// The facts about a task and about the engines that could run it.
 #[derive(Debug, Clone)]
@@ -38,13 +41,11 @@ pub struct TaskFacts<'a> {
     pub table_locks: &'a [BlockingSession],
 }
 
-pub use gather::{Why, why};
-
 /// What a task requires of an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Requirements<'a> {
     /// A handler for this class.
-    pub task_class: &'a str,
+    pub class: &'a str,
     /// A worker for this queue.
     pub queue: &'a str,
     /// A worker for this priority.
@@ -53,7 +54,7 @@ pub struct Requirements<'a> {
 
 impl<'a> From<&'a TaskRow> for Requirements<'a> {
     fn from(row: &'a TaskRow) -> Self {
-        Self { task_class: &row.task_class, queue: &row.queue, priority: row.priority }
+        Self { class: &row.class, queue: &row.queue, priority: row.priority }
     }
 }
 
@@ -137,7 +138,7 @@ pub enum Reason {
     /// No live engine has a handler for its class.
     UnknownClass {
         /// The class.
-        task_class: String,
+        class: String,
         /// Live engines and their classes.
         engines: Vec<EngineOffer>,
     },
@@ -302,7 +303,7 @@ fn table_locks(facts: &TaskFacts<'_>) -> impl Iterator<Item = Reason> {
 /// The most retries: by the newest engine with a handler, and by the task's own context.
 fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
     let own = RetryOverride::of(&facts.task.context).unwrap_or_default();
-    let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.task_class))?;
+    let rule = facts.engines.iter().find_map(|one| one.classes.get(&facts.task.row.class))?;
     Some(rule.retry.with(&own).maximum)
 }
 
@@ -314,25 +315,16 @@ pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Opti
         let last_seen = engines.iter().map(|engine| engine.heartbeat_at).max();
         return Some(Reason::NoEngine { last_seen });
     }
-    let knows = |engine: &&&InstanceRow| engine.classes.contains_key(required.task_class);
-    let with_handler: Vec<_> = alive.iter().filter(knows).collect();
+    let has_handler = |engine: &&InstanceRow| engine.classes.contains_key(required.class);
+    let with_handler: Vec<_> = alive.iter().copied().filter(has_handler).collect();
     if with_handler.is_empty() {
-        let each = |engine: &&InstanceRow| EngineOffer {
-            instance: engine.name.clone(),
-            names: engine.classes.keys().cloned().collect(),
-        };
-        let engines = alive.iter().map(each).collect();
-        return Some(Reason::UnknownClass { task_class: required.task_class.to_owned(), engines });
+        let engines = offers(&alive, |engine| engine.classes.keys().cloned().collect());
+        return Some(Reason::UnknownClass { class: required.class.to_owned(), engines });
     }
-    let serves =
-        |engine: &&&&InstanceRow| engine.queues.iter().any(|queue| queue == required.queue);
-    let serving: Vec<_> = with_handler.iter().filter(serves).collect();
+    let serves = |engine: &&InstanceRow| engine.queues.iter().any(|queue| queue == required.queue);
+    let serving: Vec<_> = with_handler.iter().copied().filter(serves).collect();
     if serving.is_empty() {
-        let each = |engine: &&&InstanceRow| EngineOffer {
-            instance: engine.name.clone(),
-            names: engine.queues.clone(),
-        };
-        let engines = with_handler.iter().map(each).collect();
+        let engines = offers(&with_handler, |engine| engine.queues.clone());
         return Some(Reason::QueueNotServed { queue: required.queue.to_owned(), engines });
     }
     if !candidates(required, engines).is_empty() {
@@ -347,25 +339,31 @@ pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Opti
     })
 }
 
+fn offers(engines: &[&InstanceRow], names: fn(&InstanceRow) -> Vec<String>) -> Vec<EngineOffer> {
+    let offer =
+        |engine: &&InstanceRow| EngineOffer { instance: engine.name.clone(), names: names(engine) };
+    engines.iter().map(offer).collect()
+}
+
 /// The pools of live engines that would take it.
 fn candidates<'a>(
     required: Requirements<'_>,
     engines: &'a [InstanceRow],
-) -> Vec<(&'a InstanceRow, std::borrow::Cow<'a, Pool>)> {
+) -> Vec<(&'a InstanceRow, Cow<'a, Pool>)> {
     let mut candidates = Vec::new();
     for engine in engines.iter().filter(|engine| engine.is_alive()) {
-        if !engine.classes.contains_key(required.task_class) {
+        if !engine.classes.contains_key(required.class) {
             continue;
         }
         // Without pools, all workers serve all queues.
         let whole = Pool::new(engine.queues.clone(), engine.workers);
         let pools: Vec<_> = if engine.pools.is_empty() {
-            vec![std::borrow::Cow::Owned(whole)]
+            vec![Cow::Owned(whole)]
         } else {
-            engine.pools.iter().map(std::borrow::Cow::Borrowed).collect()
+            engine.pools.iter().map(Cow::Borrowed).collect()
         };
-        let takes = |pool: &std::borrow::Cow<'_, Pool>| {
-            pool.takes_class(required.task_class, &engine.pools)
+        let takes = |pool: &Cow<'_, Pool>| {
+            pool.takes_class(required.class, &engine.pools)
                 && takes(pool, required.queue, required.priority)
         };
         candidates.extend(pools.into_iter().filter(takes).map(|pool| (engine, pool)));

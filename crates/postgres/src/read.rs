@@ -68,7 +68,7 @@ impl Inner {
         let origin = Origin::of(id, &context);
         Ok(Some(TaskDetails {
             row: task_row(&row),
-            task_parameters: read::<Json>(&row, "task_parameters"),
+            parameters: read::<Json>(&row, "task_parameters"),
             context,
             executions: executions.iter().map(execution_row).collect(),
             cancel_requested: read(&row, "cancel_requested"),
@@ -95,7 +95,7 @@ pub(crate) fn task_row(row: &Row) -> TaskRow {
     TaskRow {
         id: TaskId(read(row, "id")),
         status: status(row.get("status")).unwrap_or(TaskStatus::Waiting),
-        task_class: read(row, "task_class"),
+        class: read(row, "task_class"),
         queue: read(row, "queue"),
         priority: read(row, "priority"),
         created_at: read(row, "created_at"),

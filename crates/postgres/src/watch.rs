@@ -65,7 +65,7 @@ impl Inner {
         let next = |row: &Row| NextTask {
             task_id: TaskId(read(row, "task_id")),
             queue: read(row, "queue"),
-            task_class: read(row, "task_class"),
+            class: read(row, "task_class"),
             priority: read(row, "priority"),
             due_at: read(row, "due_at"),
         };
@@ -138,7 +138,7 @@ pub(crate) fn held_attempt(row: &Row) -> HeldAttempt {
     HeldAttempt {
         task_id: TaskId(read(row, "task_id")),
         attempt: read(row, "attempt"),
-        task_class: read(row, "task_class"),
+        class: read(row, "task_class"),
         queue: read(row, "queue"),
         priority: read(row, "priority"),
         instance_id: InstanceId(read(row, "instance_id")),
@@ -151,7 +151,7 @@ fn ending_row(row: &Row) -> EndingRow {
     EndingRow {
         task_id: TaskId(read(row, "task_id")),
         attempt: read(row, "attempt"),
-        task_class: read(row, "task_class"),
+        class: read(row, "task_class"),
         queue: read(row, "queue"),
         instance_id: row.get::<_, Option<i64>>("instance_id").map(InstanceId),
         instance: read(row, "instance"),

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine_conformance::TestServer;
-use task_engine_conformance::bench::{Bench, Hold, WORK, knowing, new_instance, new_task};
 use task_engine_conformance::completions::completion;
+use task_engine_conformance::fixture::{
+    Fixture, HeldAttempt, WORK, new_instance, new_task, with_classes,
+};
 use task_engine_core::completion::Settled;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
@@ -16,13 +17,14 @@ use task_engine_core::task::TaskStatus;
 use task_engine_core::unique::{Creation, Unique};
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::error::StoreError;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 struct Scene {
     url: String,
-    bench: Bench,
+    fixture: Fixture,
     engine: InstanceId,
-    hold: Hold,
+    hold: HeldAttempt,
 }
 
 /// An engine with one attempt; its task fails for good if it is lost.
@@ -30,13 +32,13 @@ async fn scene() -> Scene {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let bench = Bench { store: Arc::new(store) };
-    bench.create_work(1).await;
-    let new = knowing(new_instance("a"), &[(WORK, RetryRule::never())]);
-    let mut engine = bench.register(new).await;
+    let fixture = Fixture { store: Arc::new(store) };
+    fixture.create_work(1).await;
+    let new = with_classes(new_instance("a"), &[(WORK, RetryRule::never())]);
+    let mut engine = fixture.register(new).await;
     let hold = engine.claim_one().await;
     connect(&url).await.batch_execute("CREATE TABLE effects (task_id bigint)").await.unwrap();
-    Scene { url, bench, engine: engine.id, hold }
+    Scene { url, fixture, engine: engine.id, hold }
 }
 
 async fn connect(url: &str) -> Client {
@@ -59,8 +61,8 @@ impl Scene {
     }
 
     async fn reclaim(&self) {
-        assert!(self.bench.lose(self.engine).await);
-        assert_eq!(self.bench.recover(self.engine).await.len(), 1);
+        assert!(self.fixture.declare_lost(self.engine).await);
+        assert_eq!(self.fixture.recover(self.engine).await.len(), 1);
     }
 
     async fn effects(&self) -> usize {
@@ -69,7 +71,7 @@ impl Scene {
     }
 
     async fn assert_sound(&self) {
-        assert_eq!(self.bench.store.verify().await.unwrap(), Vec::<String>::new());
+        assert_eq!(self.fixture.store.verify().await.unwrap(), Vec::<String>::new());
     }
 
     /// Waits until somebody in this database waits for a lock.
@@ -100,7 +102,7 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
             let client = scene.begin(begin).await;
             scene.reclaim().await;
             if removed {
-                scene.bench.store.delete(&[scene.hold.task_id()]).await.unwrap();
+                scene.fixture.store.delete(&[scene.hold.task_id()]).await.unwrap();
             }
             let error = scene.complete(&client).await.unwrap_err();
             match begin {
@@ -123,14 +125,14 @@ async fn every_isolation_level_completes() {
         let client = scene.begin(begin).await;
         scene.complete(&client).await.unwrap();
         // Whoever takes back goes round it, also if it has the claim locked.
-        assert!(scene.bench.lose(scene.engine).await);
+        assert!(scene.fixture.declare_lost(scene.engine).await);
         let begun = Instant::now();
-        assert_eq!(scene.bench.recover(scene.engine).await, []);
+        assert_eq!(scene.fixture.recover(scene.engine).await, []);
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         client.batch_execute("COMMIT").await.unwrap();
-        assert_eq!(scene.bench.recover(scene.engine).await, []);
-        assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Stopped);
-        assert_eq!(scene.bench.lives(Some("a")).await[0].held, 0);
+        assert_eq!(scene.fixture.recover(scene.engine).await, []);
+        assert_eq!(scene.fixture.status(scene.hold.task_id()).await, TaskStatus::Stopped);
+        assert_eq!(scene.fixture.instances(Some("a")).await[0].held, 0);
         assert_eq!(scene.effects().await, 1);
         scene.assert_sound().await;
     }
@@ -209,7 +211,7 @@ async fn a_savepoint_that_is_rolled_back_completes_nothing() {
     client.batch_execute("BEGIN; SAVEPOINT one").await.unwrap();
     scene.complete(&client).await.unwrap();
     client.batch_execute("ROLLBACK TO one; COMMIT").await.unwrap();
-    let settled = scene.bench.store.settle(&[scene.hold.fails()]).await.unwrap();
+    let settled = scene.fixture.store.settle(&[scene.hold.fails()]).await.unwrap();
     assert_eq!(settled, [Settled::Recorded]);
     scene.assert_sound().await;
 }
@@ -225,7 +227,7 @@ async fn a_session_that_is_ended_completes_nothing() {
     admin.query("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
     let begun = Instant::now();
     let settled = loop {
-        let settled = scene.bench.store.settle(&[scene.hold.fails()]).await.unwrap()[0];
+        let settled = scene.fixture.store.settle(&[scene.hold.fails()]).await.unwrap()[0];
         if settled != Settled::Open {
             break settled;
         }
@@ -240,8 +242,8 @@ async fn a_session_that_is_ended_completes_nothing() {
 #[tokio::test]
 async fn settling_goes_round_what_is_open() {
     let scene = scene().await;
-    scene.bench.create_work(30).await;
-    let mut engine = scene.bench.engine("b").await;
+    scene.fixture.create_work(30).await;
+    let mut engine = scene.fixture.engine("b").await;
     let holds = engine.claim(30).await;
     let mut open = Vec::new();
     for hold in holds.iter().step_by(3) {
@@ -250,9 +252,9 @@ async fn settling_goes_round_what_is_open() {
         Schema::default().complete_in(&client, &completion(hold)).await.unwrap();
         open.push(client);
     }
-    let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+    let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
     let begun = Instant::now();
-    let settled = scene.bench.store.settle(&endings).await.unwrap();
+    let settled = scene.fixture.store.settle(&endings).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     for (place, settled) in settled.into_iter().enumerate() {
         let wanted = if place % 3 == 0 { Settled::Open } else { Settled::Recorded };
@@ -261,7 +263,7 @@ async fn settling_goes_round_what_is_open() {
     for client in open {
         client.batch_execute("COMMIT").await.unwrap();
     }
-    let settled = scene.bench.store.settle(&endings).await.unwrap();
+    let settled = scene.fixture.store.settle(&endings).await.unwrap();
     let done = settled.iter().filter(|one| **one == Settled::Completed).count();
     assert_eq!(done, 10);
     scene.assert_sound().await;
@@ -273,20 +275,20 @@ async fn settling_goes_round_what_is_open() {
 async fn keys_are_not_locked_by_a_completion() {
     let mut scene = scene().await;
     let task = new_task(WORK).unique(Unique::by("k")).unwrap();
-    let first = scene.bench.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
-    let mut engine = scene.bench.engine("b").await;
+    let first = scene.fixture.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
+    let mut engine = scene.fixture.engine("b").await;
     scene.hold = engine.claim_one().await;
     let client = scene.begin(READ_COMMITTED).await;
     scene.complete(&client).await.unwrap();
     let begun = Instant::now();
-    let kept = scene.bench.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
+    let kept = scene.fixture.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
     assert_eq!(kept, Creation::Kept(first.id()), "it still runs, for all that others know");
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     let next = Schema::default().create_each_in(&client, std::slice::from_ref(&task)).await;
     let next = next.unwrap()[0];
     assert!(matches!(next, Creation::Created(_)), "it has ended, for its own transaction");
     client.batch_execute("COMMIT").await.unwrap();
-    let kept = scene.bench.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
+    let kept = scene.fixture.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
     assert_eq!(kept, Creation::Kept(next.id()));
     scene.assert_sound().await;
 }
@@ -307,7 +309,7 @@ async fn nobody_completes_what_is_not_theirs() {
         client.batch_execute("COMMIT").await.unwrap();
     }
     assert_eq!(scene.effects().await, 0);
-    assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Running);
+    assert_eq!(scene.fixture.status(scene.hold.task_id()).await, TaskStatus::Running);
 }
 
 /// What the database cannot store is told so, and aborts the transaction.
@@ -332,14 +334,14 @@ async fn plain_sql_completes_too() {
     let call = format!("SELECT task_engine.complete_attempt({id}, 1, {claim}, '{{\"n\": 1}}')");
     client.batch_execute(&call).await.unwrap();
     client.batch_execute("COMMIT").await.unwrap();
-    let task = scene.bench.details(scene.hold.task_id()).await;
+    let task = scene.fixture.details(scene.hold.task_id()).await;
     assert_eq!(task.row.status, TaskStatus::Stopped);
     assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "{\"n\": 1}");
     // An engine that does not know of it records another end: none of its holder's
     // words is late.
-    let late = scene.bench.store.record(&[scene.hold.fails()], &[]).await.unwrap();
+    let late = scene.fixture.store.record(&[scene.hold.fails()], &[]).await.unwrap();
     assert_eq!(late, []);
-    assert!(scene.bench.details(scene.hold.task_id()).await.late_results.is_empty());
+    assert!(scene.fixture.details(scene.hold.task_id()).await.late_results.is_empty());
     scene.assert_sound().await;
     let again = connect(&scene.url).await.batch_execute(&call).await.unwrap_err();
     assert_eq!(again.code().unwrap().code(), "TE001");
@@ -352,14 +354,14 @@ async fn in_a_schema_of_another_name() {
     let store = PgStore::connect_schema(&url, schema.clone()).await.unwrap();
     store.migrate().await.unwrap();
     assert_eq!(store.schema_name(), "jobs");
-    let bench = Bench { store: Arc::new(store) };
-    bench.create_work(1).await;
-    let hold = bench.engine("a").await.claim_one().await;
+    let fixture = Fixture { store: Arc::new(store) };
+    fixture.create_work(1).await;
+    let hold = fixture.engine("a").await.claim_one().await;
     let client = connect(&url).await;
     client.batch_execute("BEGIN").await.unwrap();
     schema.complete_in(&client, &completion(&hold)).await.unwrap();
     client.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(bench.status(hold.task_id()).await, TaskStatus::Stopped);
+    assert_eq!(fixture.status(hold.task_id()).await, TaskStatus::Stopped);
 }
 
 #[cfg(feature = "sqlx")]
@@ -372,11 +374,11 @@ async fn a_transaction_of_sqlx_completes() {
     let mut transaction = connection.begin().await.unwrap();
     schema.complete_in_sqlx(&mut transaction, &completion(&scene.hold)).await.unwrap();
     transaction.rollback().await.unwrap();
-    assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Running);
+    assert_eq!(scene.fixture.status(scene.hold.task_id()).await, TaskStatus::Running);
     let mut transaction = connection.begin().await.unwrap();
     schema.complete_in_sqlx(&mut transaction, &completion(&scene.hold)).await.unwrap();
     transaction.commit().await.unwrap();
-    assert_eq!(scene.bench.status(scene.hold.task_id()).await, TaskStatus::Stopped);
+    assert_eq!(scene.fixture.status(scene.hold.task_id()).await, TaskStatus::Stopped);
     let mut transaction = connection.begin().await.unwrap();
     let again = schema.complete_in_sqlx(&mut transaction, &completion(&scene.hold)).await;
     assert!(matches!(again, Err(StoreError::AttemptOver(_))), "{again:?}");

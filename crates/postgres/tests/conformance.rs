@@ -5,13 +5,14 @@
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use task_engine_conformance::Database;
 use task_engine_conformance::completions::{Local, Transaction};
-use task_engine_conformance::{Database, TestPooler, TestServer};
 use task_engine_core::completion::Completion;
 use task_engine_core::task::TaskId;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
+use task_engine_test_harness::{TestPooler, TestServer};
 use tokio_postgres::{Client, NoTls};
 
 struct Postgres {
@@ -37,7 +38,7 @@ impl Database for Postgres {
         })
     }
 
-    fn is_told(&self) -> bool {
+    fn receives_wake_ups(&self) -> bool {
         self.store_url == self.url
     }
 

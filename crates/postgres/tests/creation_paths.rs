@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine::client::Client;
-use task_engine_conformance::TestServer;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
@@ -16,6 +15,7 @@ use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::Rest;
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 struct Fresh {
@@ -180,7 +180,7 @@ async fn sqlx_transaction_creates_tasks() {
     assert_eq!(fresh.details(b).await.row.scheduled_at, at);
     let c = fresh.details(c).await.row;
     assert_eq!(c.scheduled_at.duration_since(c.created_at).as_secs(), 600);
-    assert_eq!(fresh.details(a).await.task_parameters.as_str(), r#"{"n": 1}"#);
+    assert_eq!(fresh.details(a).await.parameters.as_str(), r#"{"n": 1}"#);
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn sql_functions_create_tasks() {
     until(|| woken.load(Ordering::SeqCst) > 1).await;
     let id = TaskId(one.get(0));
     let row = fresh.details(id).await.row;
-    assert_eq!((row.task_class.as_str(), row.status), ("mail", TaskStatus::Waiting));
+    assert_eq!((row.class.as_str(), row.status), ("mail", TaskStatus::Waiting));
     let later = fresh
         .app
         .query_one("SELECT task_engine.create_task('mail', delay => '1 hour', priority => 3)", &[])
@@ -247,8 +247,8 @@ async fn book_insert_creates_and_notifies() {
         "the database's clock, not {created}"
     );
     let task = fresh.details(id).await;
-    assert_eq!(task.row.task_class, "TaskEngine::Tasks::WaitingTask");
-    assert_eq!(task.task_parameters.as_str(), r#"{"waiting_time": 5}"#);
+    assert_eq!(task.row.class, "TaskEngine::Tasks::WaitingTask");
+    assert_eq!(task.parameters.as_str(), r#"{"waiting_time": 5}"#);
     let status = "SELECT status::text, instance, context::text FROM tasks WHERE status = 'waiting'";
     let row = fresh.app.query_one(status, &[]).await.unwrap();
     assert_eq!((row.get(0), row.get(2)), ("waiting", "{}"));
@@ -325,7 +325,7 @@ async fn client_needs_no_engine() {
     let id = client.create(Mail { to: "you".into() }).priority(2).queue("slow").await.unwrap();
     let task = fresh.details(id).await;
     assert_eq!((task.row.priority, task.row.queue.as_str()), (2, "slow"));
-    assert_eq!(task.task_parameters.as_str(), r#"{"to": "you"}"#);
+    assert_eq!(task.parameters.as_str(), r#"{"to": "you"}"#);
     let error = client.create(Mail { to: "a\0".into() }).await.unwrap_err();
     assert!(error.to_string().contains("\\u0000"), "{error}");
     assert_eq!(fresh.all().await, [id]);

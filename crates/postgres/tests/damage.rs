@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use task_engine_conformance::TestServer;
-use task_engine_conformance::bench::new_instance;
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
@@ -20,6 +19,7 @@ use task_engine_store::claim::{ClaimedTask, Claimer};
 use task_engine_store::export::{ExportFilter, Line};
 use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 async fn store_and_client() -> (PgStore, Client) {
@@ -277,7 +277,7 @@ async fn readers_go_past_unreadable_rows() {
     let begun = std::time::Instant::now();
     let unreadable = |json: &Json| json.as_str().contains("\"unreadable\"");
     let details = store.task(TaskId(asked)).await.unwrap().unwrap();
-    assert!(unreadable(&details.task_parameters) && unreadable(&details.context), "{details:?}");
+    assert!(unreadable(&details.parameters) && unreadable(&details.context), "{details:?}");
     let error = store.task(TaskId(said)).await.unwrap().unwrap().executions[0].error.clone();
     assert!(error.unwrap().message.contains("more than 1000 digits"));
     let details = store.task(TaskId(late)).await.unwrap().unwrap();

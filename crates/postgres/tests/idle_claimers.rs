@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_conformance::TestServer;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
@@ -13,6 +12,7 @@ use task_engine_core::task::NewTask;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::{Claimer, Rest};
 use task_engine_store::error::StoreError;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 struct Fresh {

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use task_engine_conformance::TestServer;
 use task_engine_core::json::Json;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::audit::{AuditFilter, NewAuditEntry};
 use task_engine_store::token::{NewToken, Role, Secret};
+use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 #[tokio::test]

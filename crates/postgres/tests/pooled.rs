@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use task_engine_conformance::{TestPooler, TestServer};
 use task_engine_core::json::Json;
 use task_engine_core::task::{NewTask, TaskFilter};
 use task_engine_core::unique::Unique;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::error::StoreError;
+use task_engine_test_harness::{TestPooler, TestServer};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// Nothing that this program needs stays on a connection that another program

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use task_engine_conformance::TestServer;
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
@@ -13,6 +12,7 @@ use task_engine_core::queue::Lanes;
 use task_engine_core::report::{LogFilter, LogLevel, LogLine, Report};
 use task_engine_core::task::{ClassRules, NewTask, TaskId};
 use task_engine_postgres::PgStore;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 /// A store, another connection to its database, and two attempts under way.

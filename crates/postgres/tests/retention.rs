@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_conformance::TestServer;
-use task_engine_conformance::bench::Bench;
 use task_engine_conformance::everything::fill;
+use task_engine_conformance::fixture::Fixture;
 use task_engine_core::task::TaskStatus;
 use task_engine_postgres::PgStore;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 #[tokio::test]
@@ -17,18 +17,18 @@ async fn nothing_of_a_removed_task_is_left() {
     store.migrate().await.unwrap();
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     tokio::spawn(connection);
-    let bench = Bench { store: Arc::new(store) };
-    fill(bench.store.clone()).await;
+    let fixture = Fixture { store: Arc::new(store) };
+    fill(fixture.store.clone()).await;
     let before = rows_about_tasks(&client).await;
     assert!(before.len() > 8 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
 
-    for life in bench.lives(None).await {
-        bench.recover(life.id).await;
+    for life in fixture.instances(None).await {
+        fixture.recover(life.id).await;
     }
-    let open: Vec<_> = bench.list(None).await.iter().map(|task| task.id).collect();
-    bench.store.cancel(&open).await.unwrap();
+    let open: Vec<_> = fixture.list(None).await.iter().map(|task| task.id).collect();
+    fixture.store.cancel(&open).await.unwrap();
     for status in [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled] {
-        bench.store.prune(status, Duration::ZERO, 1000).await.unwrap();
+        fixture.store.prune(status, Duration::ZERO, 1000).await.unwrap();
     }
     let after = rows_about_tasks(&client).await;
     assert!(after.iter().all(|(_, rows)| *rows == 0), "{after:?}");

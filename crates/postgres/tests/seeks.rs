@@ -1,8 +1,8 @@
 //! What happened at a time is found among much history by one read.
 
-use task_engine_conformance::TestServer;
 use task_engine_conformance::seeking::{TASKS, searches_by_time_read_one_step};
 use task_engine_postgres::PgStore;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 #[tokio::test]

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use task_engine_conformance::TestServer;
-use task_engine_conformance::bench::{Bench, Hold, WORK};
+use task_engine_conformance::fixture::{Fixture, HeldAttempt, WORK};
 use task_engine_core::json::Json;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
@@ -16,11 +15,12 @@ use task_engine_store::claim::Rest;
 use task_engine_store::contract::RetryReport;
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 struct Fresh {
     url: String,
-    bench: Bench,
+    fixture: Fixture,
     app: Client,
 }
 
@@ -28,7 +28,7 @@ async fn fresh() -> Fresh {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    Fresh { app: connect(&url).await, url, bench: Bench { store: Arc::new(store) } }
+    Fresh { app: connect(&url).await, url, fixture: Fixture { store: Arc::new(store) } }
 }
 
 async fn connect(url: &str) -> Client {
@@ -65,7 +65,7 @@ async fn end_with(
 
 impl Fresh {
     async fn create(&self, task: NewTask) -> Creation {
-        self.bench.store.create_each(&[task]).await.unwrap()[0]
+        self.fixture.store.create_each(&[task]).await.unwrap()[0]
     }
 
     /// Until somebody waits for a lock.
@@ -81,7 +81,7 @@ impl Fresh {
     }
 
     async fn verify(&self) {
-        assert_eq!(self.bench.store.verify().await.unwrap(), [""; 0]);
+        assert_eq!(self.fixture.store.verify().await.unwrap(), [""; 0]);
     }
 }
 
@@ -102,13 +102,13 @@ async fn a_run_starts_that_sees_the_last_commit() {
     let seen: Arc<Mutex<BTreeMap<String, i64>>> = Arc::default();
     let mut engines = Vec::new();
     for n in 0..2 {
-        let mut engine = fresh.bench.engine(&format!("engine-{n}")).await;
+        let mut engine = fresh.fixture.engine(&format!("engine-{n}")).await;
         let (app, over, seen) = (connect(&fresh.url).await, over.clone(), seen.clone());
         engines.push(tokio::spawn(async move {
             loop {
                 let was_over = over.load(Ordering::SeqCst);
                 engine.wake();
-                let (holds, rest) = engine.look(3).await;
+                let (holds, rest) = engine.claim_up_to(3).await;
                 if was_over && matches!(rest, Rest::Nothing { .. }) {
                     return;
                 }
@@ -121,7 +121,7 @@ async fn a_run_starts_that_sees_the_last_commit() {
                     let newest = seen.entry(key).or_default();
                     *newest = version.max(*newest);
                 }
-                let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+                let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
                 assert_eq!(engine.record(&endings).await, []);
                 engine.finish(claim).await;
             }
@@ -163,12 +163,12 @@ async fn a_run_starts_that_sees_the_last_commit() {
 async fn a_claim_passes_over_what_a_creator_keeps() {
     let mut fresh = fresh().await;
     let kept = fresh.create(task("k")).await.id();
-    let mut engine = fresh.bench.engine("a").await;
+    let mut engine = fresh.fixture.engine("a").await;
     let transaction = fresh.app.transaction().await.unwrap();
     assert_eq!(create_in(&transaction, task("k")).await, Creation::Kept(kept));
-    let other = fresh.bench.create_work(1).await;
+    let other = fresh.fixture.create_work(1).await;
     assert_eq!(engine.claim_one().await.task_id(), other[0]);
-    let (holds, rest) = engine.look(5).await;
+    let (holds, rest) = engine.claim_up_to(5).await;
     assert!(holds.is_empty());
     assert_eq!(rest, Rest::Contended, "it is asked for again soon");
     transaction.commit().await.unwrap();
@@ -189,7 +189,7 @@ async fn who_comes_second_waits_for_the_first() {
     for commits in [false, true] {
         let key = format!("commits {commits}");
         let other = PgStore::connect(&fresh.url).await.unwrap();
-        let store = fresh.bench.store.clone();
+        let store = fresh.fixture.store.clone();
         let transaction = fresh.app.transaction().await.unwrap();
         let first = create_in(&transaction, task(&key)).await;
         assert!(first.is_new());
@@ -199,7 +199,7 @@ async fn who_comes_second_waits_for_the_first() {
         });
         let watch = Fresh {
             url: fresh.url.clone(),
-            bench: Bench { store },
+            fixture: Fixture { store },
             app: connect(&fresh.url).await,
         };
         watch.until_blocked().await;
@@ -225,7 +225,7 @@ async fn who_comes_second_waits_for_the_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_and_an_open_transaction() {
     let mut fresh = fresh().await;
-    let mut engine = fresh.bench.engine("a").await;
+    let mut engine = fresh.fixture.engine("a").await;
     let later = Duration::from_secs(3600);
     let waits = fresh.create(replacing("k").after(later)).await.id();
     let ended = fresh.create(task("ended")).await.id();
@@ -234,9 +234,9 @@ async fn operators_and_an_open_transaction() {
     engine.record(&[hold.succeeds()]).await;
     engine.finish(hold.claim_id).await;
 
-    let store = fresh.bench.store.clone();
+    let store = fresh.fixture.store.clone();
     let watch = connect(&fresh.url).await;
-    let watch = Fresh { url: fresh.url.clone(), bench: fresh.bench.clone(), app: watch };
+    let watch = Fresh { url: fresh.url.clone(), fixture: fresh.fixture.clone(), app: watch };
     let transaction = fresh.app.transaction().await.unwrap();
     let keep = task_with(Unique::by("k").scope(Scope::Waiting));
     assert_eq!(create_in(&transaction, keep).await, Creation::Kept(waits));
@@ -263,7 +263,7 @@ async fn a_deadlock_is_told_and_ends() {
     let mut fresh = fresh().await;
     let mut other = connect(&fresh.url).await;
     let watch = connect(&fresh.url).await;
-    let watch = Fresh { url: fresh.url.clone(), bench: fresh.bench.clone(), app: watch };
+    let watch = Fresh { url: fresh.url.clone(), fixture: fresh.fixture.clone(), app: watch };
     let first = fresh.app.transaction().await.unwrap();
     assert!(create_in(&first, task("a")).await.is_new());
     let (ready, go) = tokio::sync::oneshot::channel::<()>();
@@ -280,7 +280,7 @@ async fn a_deadlock_is_told_and_ends() {
     let (good, bad) = if first.is_ok() { (first, second) } else { (second, first) };
     assert_eq!(good.unwrap().len(), 1);
     assert!(bad.as_ref().is_err_and(StoreError::is_temporary), "{bad:?}");
-    assert_eq!(watch.bench.list(None).await.len(), 2, "both keys of the one that went on");
+    assert_eq!(watch.fixture.list(None).await.len(), 2, "both keys of the one that went on");
     watch.verify().await;
 }
 
@@ -294,7 +294,7 @@ async fn a_key_of_nobody_is_found() {
     ] {
         let spoil = format!("UPDATE task_engine.unique_tasks {spoil}");
         fresh.app.batch_execute(&spoil).await.unwrap();
-        let violations = fresh.bench.store.verify().await.unwrap();
+        let violations = fresh.fixture.store.verify().await.unwrap();
         assert_eq!(violations.len(), 1, "{violations:?}");
         assert!(violations[0].contains(words), "{violations:?}");
         let mend = format!("UPDATE task_engine.unique_tasks SET task_id = {id}, unique_key = 'k'");
@@ -334,7 +334,7 @@ async fn a_replacement_wakes() {
         .await
         .unwrap();
     let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    let store = fresh.bench.store.clone();
+    let store = fresh.fixture.store.clone();
     tokio::spawn(async move {
         let hear = move |wake_up| {
             if wake_up == WakeUp::Work {
@@ -366,8 +366,8 @@ async fn the_sql_functions_know_keys() {
     let replaced =
         ask("create_unique_task('mail', 'k', '{\"n\": 2}', on_conflict => 'replace')").await;
     assert_eq!(replaced, [(id, "replaced".to_owned())]);
-    let details = fresh.bench.details(TaskId(id)).await;
-    assert_eq!(details.task_parameters.as_str(), r#"{"n": 2}"#);
+    let details = fresh.fixture.details(TaskId(id)).await;
+    assert_eq!(details.parameters.as_str(), r#"{"n": 2}"#);
     assert_eq!(details.row.scheduled_at.duration_since(details.row.created_at).as_secs(), 0);
     let within = ask("create_unique_task('mail', 'k', unique_scope => '10 minutes')").await;
     assert_eq!(within, [(id, "kept".to_owned())]);

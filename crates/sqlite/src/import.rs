@@ -143,12 +143,12 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
         sql!("operators/import", "task"),
         params![
             id,
-            one.task_class,
+            one.class,
             one.queue,
             one.priority,
             one.created_at.as_microsecond(),
             one.scheduled_at.as_microsecond(),
-            one.task_parameters.as_str(),
+            one.parameters.as_str(),
             one.context.as_str(),
         ],
     )?;
@@ -157,7 +157,7 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
         put(
             tx,
             sql!("operators/import", "waiting"),
-            params![id, one.queue, one.task_class, one.priority, due_at, w.attempt, w.retry_number],
+            params![id, one.queue, one.class, one.priority, due_at, w.attempt, w.retry_number],
         )?;
     }
     if let Some(r) = one.running {
@@ -241,7 +241,7 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
         )?;
     }
     if let Some(key) = one.unique_key().filter(|_| one.has_unique_key) {
-        put(tx, sql!("operators/import", "unique_key"), params![one.task_class, key, id])?;
+        put(tx, sql!("operators/import", "unique_key"), params![one.class, key, id])?;
     }
     Ok(())
 }

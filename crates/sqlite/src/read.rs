@@ -106,7 +106,7 @@ pub(crate) fn task(tx: &JobTransaction<'_>, id: TaskId) -> Result<Option<TaskDet
     }
     Ok(Some(TaskDetails {
         row,
-        task_parameters: json(parameters),
+        parameters: json(parameters),
         context,
         executions,
         cancel_requested,
@@ -139,7 +139,7 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<
     let mut task = TaskRow {
         id,
         status: TaskStatus::Waiting,
-        task_class: read(row, 0)?,
+        class: read(row, 0)?,
         queue: read(row, 1)?,
         priority: read(row, 2)?,
         created_at: timestamp(created_at),

@@ -59,7 +59,7 @@ fn next(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, J
             next.push(NextTask {
                 task_id: TaskId(read(row, 0)?),
                 queue: at.0.clone(),
-                task_class: at.1.clone(),
+                class: at.1.clone(),
                 priority: at.2,
                 due_at: timestamp(read(row, 1)?),
             });
@@ -143,7 +143,7 @@ fn held_attempt(row: &Row<'_>) -> rusqlite::Result<HeldAttempt> {
         attempt: read(row, 1)?,
         instance_id: InstanceId(read(row, 2)?),
         claimed_at: timestamp(read(row, 3)?),
-        task_class: read(row, 4)?,
+        class: read(row, 4)?,
         queue: read(row, 5)?,
         priority: read(row, 6)?,
         progress: progress(),
@@ -157,7 +157,7 @@ fn ending_row(row: &Row<'_>) -> Result<EndingRow, JobError> {
     Ok(EndingRow {
         task_id: TaskId(read(row, 0)?),
         attempt: read(row, 1)?,
-        task_class: read(row, 2)?,
+        class: read(row, 2)?,
         queue: read(row, 3)?,
         instance_id: read::<Option<i64>>(row, 4)?.map(InstanceId),
         instance: read(row, 5)?,

@@ -83,12 +83,12 @@ async fn a_plain_insert_creates_a_task() {
     let first = store.task(TaskId(1)).await.unwrap().unwrap();
     assert_eq!(first.row.status, TaskStatus::Waiting);
     assert_eq!(first.row.queue, "default");
-    assert_eq!(first.task_parameters.as_str(), "{}");
+    assert_eq!(first.parameters.as_str(), "{}");
     assert_eq!(first.row.scheduled_at, first.row.created_at);
     let second = store.task(TaskId(2)).await.unwrap().unwrap();
     assert_eq!(second.row.scheduled_at.to_string(), "2100-01-31T12:00:00Z");
     assert_eq!((second.row.queue.as_str(), second.row.priority), ("mails", 7));
-    assert_eq!(second.task_parameters.as_str(), r#"{"a": 1}"#);
+    assert_eq!(second.parameters.as_str(), r#"{"a": 1}"#);
     let third = store.task(TaskId(3)).await.unwrap().unwrap();
     assert_eq!(third.row.scheduled_at.to_string(), "2100-01-01T00:00:00Z");
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());

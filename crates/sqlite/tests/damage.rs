@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use task_engine_conformance::bench::new_instance;
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;

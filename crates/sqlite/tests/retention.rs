@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use common::File;
 use rusqlite::Connection;
-use task_engine_conformance::bench::Bench;
 use task_engine_conformance::everything::fill;
+use task_engine_conformance::fixture::Fixture;
 use task_engine_core::task::TaskStatus;
 
 #[tokio::test]
 async fn nothing_of_a_removed_task_is_left() {
     let file = File::with_tables().await;
-    let bench = Bench { store: Arc::new(file.open()) };
-    fill(bench.store.clone()).await;
+    let fixture = Fixture { store: Arc::new(file.open()) };
+    fill(fixture.store.clone()).await;
     let by_hand = file.connect();
     let before = rows_about_tasks(&by_hand);
     assert!(before.len() > 8 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
 
-    for life in bench.lives(None).await {
-        bench.recover(life.id).await;
+    for life in fixture.instances(None).await {
+        fixture.recover(life.id).await;
     }
-    let open: Vec<_> = bench.list(None).await.iter().map(|task| task.id).collect();
-    bench.store.cancel(&open).await.unwrap();
+    let open: Vec<_> = fixture.list(None).await.iter().map(|task| task.id).collect();
+    fixture.store.cancel(&open).await.unwrap();
     for status in [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled] {
-        bench.store.prune(status, Duration::ZERO, 1000).await.unwrap();
+        fixture.store.prune(status, Duration::ZERO, 1000).await.unwrap();
     }
     let after = rows_about_tasks(&by_hand);
     assert!(after.iter().all(|(_, rows)| *rows == 0), "{after:?}");

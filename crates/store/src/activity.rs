@@ -77,7 +77,7 @@ pub struct HeldAttempt {
     /// The attempt.
     pub attempt: i32,
     /// Its class.
-    pub task_class: String,
+    pub class: String,
     /// Its queue.
     pub queue: String,
     /// Its priority.
@@ -99,7 +99,7 @@ pub struct NextTask {
     /// Its queue.
     pub queue: String,
     /// Its class.
-    pub task_class: String,
+    pub class: String,
     /// Its priority.
     pub priority: i32,
     /// From when on it may run.
@@ -155,7 +155,7 @@ pub struct EndingRow {
     /// The attempt.
     pub attempt: i32,
     /// Its class.
-    pub task_class: String,
+    pub class: String,
     /// Its queue.
     pub queue: String,
     /// The engine session that held it, if one did.
@@ -208,7 +208,7 @@ impl Activity {
         let mut near: Vec<TaskId> = self.newest.into_iter().collect();
         let mut lanes = BTreeMap::new();
         for next in &self.next {
-            let first = lanes.entry((&next.queue, &next.task_class, next.priority));
+            let first = lanes.entry((&next.queue, &next.class, next.priority));
             let first = first.or_insert(next.task_id);
             *first = next.task_id.min(*first);
         }

@@ -150,13 +150,13 @@ pub struct PausedQueueRecord {
 pub struct TaskRecord {
     pub id: i64,
     pub status: TaskStatus,
-    pub task_class: String,
+    pub class: String,
     pub queue: String,
     pub priority: i32,
     pub created_at: Timestamp,
     pub scheduled_at: Timestamp,
     #[serde(deserialize_with = "object")]
-    pub task_parameters: Json,
+    pub parameters: Json,
     #[serde(deserialize_with = "object")]
     pub context: Json,
     /// Whether the unique key in its context belongs to it.
@@ -391,7 +391,7 @@ impl TaskRecord {
     /// the line says why; results and errors like that are abbreviated.
     #[must_use]
     pub fn into_line(mut self) -> Line {
-        let asked = [("parameters", &self.task_parameters), ("context", &self.context)];
+        let asked = [("parameters", &self.parameters), ("context", &self.context)];
         let unreadable = asked.into_iter().find_map(|(what, json)| {
             let why = Json::parse_object(json.as_str()).err()?;
             Some(format!("its {what} cannot be read: {why}"))
@@ -415,7 +415,7 @@ impl TaskRecord {
         if !(1..i64::MAX).contains(&self.id) {
             return wrong("an id is a number from 1 up, and not the last one there is".to_owned());
         }
-        for (what, name) in [("class", &self.task_class), ("queue", &self.queue)] {
+        for (what, name) in [("class", &self.class), ("queue", &self.queue)] {
             task_engine_core::task::check_name(what, name.clone())
                 .map_err(|why| format!("task {}: {why}", self.id))?;
         }

@@ -1,13 +1,12 @@
-//! Many people at a dashboard: how long do pages take?
+//! Measures the response times of a dashboard with many open pages.
 //!
 //! ```text
 //! task-engine web 8642 &
 //! cargo run --release -p task-engine-web --example visitors -- http://127.0.0.1:8642 50 30
 //! ```
 //!
-//! Each of so many visitors has a stream of events open and reads its page again
-//! every two seconds, as an open page does while something happens; so do they
-//! for so many seconds. Prints how long answers took, page by page.
+//! Each visitor has an event stream open and reloads its page every two seconds, as
+//! an open page does. Prints the response times by page.
 
 use std::collections::BTreeMap;
 use std::error::Error;

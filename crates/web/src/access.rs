@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Who has access.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ pub use task_engine_operations::Actor;
 
 type Authenticate = dyn Fn(&Parts) -> Option<Actor> + Send + Sync;
 
-/// Who may come in, and under which names this server is known.
+/// Who has access, and the host names of this server.
 ///
 /// ```
 /// use task_engine_web::{Access, Actor, Role};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // Those with a token, or with the password:
+/// // Users with a token or the password:
 /// let access = Access::closed().password("correct horse")?;
-/// // Everybody on this machine, to look:
+/// // Everyone on this machine, read-only:
 /// let access = Access::open_to(Role::Viewer);
-/// // Whom the application knows:
+/// // The users of the application:
 /// let access = Access::by(|request| {
 ///     let user = request.headers.get("x-user")?.to_str().ok()?;
 ///     Some(Actor::new(user, Role::Operator))
@@ -31,12 +31,12 @@ type Authenticate = dyn Fn(&Parts) -> Option<Actor> + Send + Sync;
 #[derive(Clone)]
 #[must_use]
 pub struct Access {
-    /// What somebody may do who shows nothing. `None`: nothing at all.
-    pub(crate) anybody: Option<Role>,
+    /// The role of requests without credentials. `None`: no access.
+    pub(crate) anonymous: Option<Role>,
     /// The password of the administrator.
     pub(crate) password: Option<String>,
     pub(crate) authenticate: Option<Arc<Authenticate>>,
-    /// Names besides those of this machine, in lower case, without a port.
+    /// Public host names, in lower case, without a port.
     pub(crate) hosts: Vec<String>,
     /// Whether browsers reach it by HTTPS alone.
     pub(crate) https: bool,
@@ -46,7 +46,7 @@ pub struct Access {
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access")
-            .field("anybody", &self.anybody)
+            .field("anonymous", &self.anonymous)
             .field("has_password", &self.password.is_some())
             .field("hosts", &self.hosts)
             .field("https", &self.https)
@@ -54,19 +54,19 @@ impl fmt::Debug for Access {
     }
 }
 
-/// An access that would be no protection.
+/// Invalid access settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidAccess {
-    /// Others than this machine could come in unasked.
+    /// Other machines would have access without credentials.
     #[error(
-        "{0} can be reached from other machines, and nothing would protect it: set a password or create a token first, or use an address like 127.0.0.1"
+        "{0} can be reached from other machines without credentials: set a password or create a token first, or use an address like 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// Too short to be one.
+    /// The password is too short.
     #[error("the password has {0} characters; it needs at least {MIN}", MIN = Access::PASSWORD_MIN)]
     Password(usize),
-    /// Not an address of the web.
+    /// Not an http or https URL.
     #[error("{0:?} is not a public URL; it looks like https://tasks.example.com")]
     Url(String),
 }
@@ -75,10 +75,10 @@ impl Access {
     /// Shorter passwords are refused.
     pub const PASSWORD_MIN: usize = 8;
 
-    /// Only those with a token, or a password if there will be one.
+    /// Only users with a token, or with the password if one is set.
     pub fn closed() -> Self {
         Self {
-            anybody: None,
+            anonymous: None,
             password: None,
             authenticate: None,
             hosts: Vec::new(),
@@ -87,21 +87,20 @@ impl Access {
         }
     }
 
-    /// Everybody who can reach it may do what this role may; a token of a higher
-    /// role allows more. For addresses of this machine alone.
+    /// Requests without credentials have this role; a token may have a higher one.
+    /// For loopback addresses only.
     pub fn open_to(role: Role) -> Self {
-        Self { anybody: Some(role), ..Self::closed() }
+        Self { anonymous: Some(role), ..Self::closed() }
     }
 
-    /// Decided by the application, which has its own users. A request that it
-    /// knows nobody for is refused.
+    /// The application authenticates its own users. `None` refuses the request.
     pub fn by(authenticate: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static) -> Self {
         let authenticate: Arc<Authenticate> = Arc::new(authenticate);
-        // The application decides about its own names, too.
+        // The application checks host names itself.
         Self { authenticate: Some(authenticate), any_host: true, ..Self::closed() }
     }
 
-    /// Whoever knows this may do everything.
+    /// The password of the role admin.
     pub fn password(mut self, password: impl Into<String>) -> Result<Self, InvalidAccess> {
         let password = password.into();
         let length = password.chars().count();
@@ -112,8 +111,8 @@ impl Access {
         Ok(self)
     }
 
-    /// The address by which browsers reach it, if that is another one: behind a
-    /// proxy, or under a name. With `https`, cookies are sent by HTTPS alone.
+    /// The public URL, behind a proxy or under a host name. With `https`, cookies
+    /// are sent over HTTPS only.
     pub fn public_url(mut self, url: &str) -> Result<Self, InvalidAccess> {
         let bad = || InvalidAccess::Url(url.to_owned());
         let (https, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -130,10 +129,10 @@ impl Access {
         Ok(self)
     }
 
-    /// Checks that what listens on this address is protected. `has_tokens` says
-    /// whether the store has any that are valid.
+    /// Checks that a server on this address needs credentials. `has_tokens`: the
+    /// store has a valid token.
     pub fn check(&self, address: SocketAddr, has_tokens: bool) -> Result<(), InvalidAccess> {
-        let protected = self.anybody.is_none()
+        let protected = self.anonymous.is_none()
             && (self.password.is_some() || self.authenticate.is_some() || has_tokens);
         if address.ip().is_loopback() || protected {
             Ok(())
@@ -142,14 +141,14 @@ impl Access {
         }
     }
 
-    /// Whether this is a name of this server: others are the work of a page that
-    /// had its own name point here.
+    /// Whether this is a name of this server. Other names are refused: they may
+    /// come from DNS rebinding.
     pub(crate) fn knows_host(&self, host: &str) -> bool {
         let name = without_port(host).to_ascii_lowercase();
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         self.any_host
             || name == "localhost"
-            // A name can be made to point here, an address cannot.
+            // Rebinding needs a name; an address is safe.
             || bare.parse::<std::net::IpAddr>().is_ok()
             || self.hosts.contains(&name)
     }
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_that_are_known() {
+    fn knows_its_hosts() {
         let access = Access::closed().public_url("https://Tasks.Example.com:8443/").unwrap();
         for (host, known) in [
             ("localhost", true),
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_open_to_other_machines() {
+    fn open_access_needs_loopback() {
         let (here, elsewhere) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
         let open = Access::open_to(Role::Viewer);
         assert_eq!(open.check(here, false), Ok(()));
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn public_urls() {
+    fn invalid_public_urls_are_refused() {
         for url in ["tasks.example.com", "https://", "https://a/b", "ftp://a", "https://u@a"] {
             assert!(Access::closed().public_url(url).is_err(), "{url}");
         }

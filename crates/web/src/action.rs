@@ -15,7 +15,7 @@ use task_engine_operations::{Actor, AuditedOperation, OperationError, OperationR
 use task_engine_store::schedules::ScheduleError;
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 pub(crate) use once::{form_key, mark_all, mark_of, one_time, unique};
 
@@ -25,7 +25,7 @@ pub(crate) async fn perform<W>(
     actor: &Actor,
     reason: Option<&str>,
     work: impl FnOnce(Operator) -> W,
-) -> Result<OperationReport, Problem>
+) -> Result<OperationReport, ApiError>
 where
     W: Future<Output = Result<OperationReport, OperationError>> + Send + 'static,
 {
@@ -49,7 +49,7 @@ impl NewTasks {
         self,
         app: &App,
         actor: &Actor,
-    ) -> Result<Vec<Creation>, Problem> {
+    ) -> Result<Vec<Creation>, ApiError> {
         let (new, actor) = (self, actor.clone());
         let work = app.clone();
         Ok(uninterrupted(app, async move { new.create(&work, &actor).await }).await??)
@@ -99,28 +99,29 @@ impl NewTasks {
 async fn uninterrupted<T: Send + 'static>(
     app: &App,
     work: impl Future<Output = T> + Send + 'static,
-) -> Result<T, Problem> {
+) -> Result<T, ApiError> {
     let result = tokio::spawn(work).await.map_err(|_| {
-        Problem::new(
+        ApiError::new(
             axum::http::StatusCode::INTERNAL_SERVER_ERROR,
-            "Internal Server Error",
             "The server failed while it did this; its log says where. The audit says what was begun.",
         )
     });
-    app.glance.forget().await;
+    app.cache.invalidate().await;
     result
 }
 
-impl From<OperationError> for Problem {
+impl From<OperationError> for ApiError {
     fn from(error: OperationError) -> Self {
         let detail = sentence(&error.to_string());
         match error {
-            OperationError::Invalid { pointer, .. } if pointer.is_empty() => Self::bad(detail),
+            OperationError::Invalid { pointer, .. } if pointer.is_empty() => {
+                Self::bad_request(detail)
+            }
             OperationError::Invalid { pointer, .. } => Self::field(pointer, detail),
             OperationError::Forbidden(_) => Self::forbidden(detail),
             OperationError::NotFound(_) => Self::not_found(detail),
             OperationError::KeyReused(_) => {
-                Self::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "Another request", detail)
+                Self::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, detail)
             }
             OperationError::Store(error) => error.into(),
             OperationError::Partial { report, left, cause } => {
@@ -136,7 +137,7 @@ impl From<OperationError> for Problem {
     }
 }
 
-impl From<ScheduleError> for Problem {
+impl From<ScheduleError> for ApiError {
     fn from(error: ScheduleError) -> Self {
         OperationError::from(error).into()
     }

@@ -1,4 +1,4 @@
-//! The same as JSON, for programs, under `/api/v1`: see `openapi`.
+//! The HTTP API under `/api/v1`; `openapi` describes it.
 
 mod body;
 mod changes;
@@ -25,7 +25,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .get("/api/v1/openapi.json", Viewer, openapi::openapi)
         .get("/metrics", Viewer, metrics::metrics);
     on_schedules(on_tasks(routes))
-        .get("/api/v1/flows/{correlation}", Viewer, watch::flow)
+        .get("/api/v1/flows/{correlation_id}", Viewer, watch::flow)
         .get("/api/v1/stats", Viewer, watch::stats)
         .get("/api/v1/errors", Viewer, watch::errors)
         .get("/api/v1/checks", Viewer, watch::checks)
@@ -61,7 +61,7 @@ fn on_tasks(routes: Routes) -> Routes {
 
 fn on_schedules(routes: Routes) -> Routes {
     routes
-        // Not below `schedules`, where a schedule of this name is.
+        // Not below `schedules`: a schedule may have this name.
         .get("/api/v1/schedule-preview", Viewer, schedules::preview)
         .get("/api/v1/schedules", Viewer, schedules::list)
         .post("/api/v1/schedules", Admin, schedules::create)

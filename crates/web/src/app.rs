@@ -1,4 +1,4 @@
-//! What every request sees.
+//! The state that all requests share.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use task_engine_store::contract::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
+use crate::cache::DashboardCache;
 use crate::dashboard::{Dashboard, Render};
-use crate::glance::Glance;
 use crate::keys::Keys;
-use crate::session::Attempts;
+use crate::session::FailureLimiter;
 
-/// Shared by all requests. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Inner>);
 
@@ -26,10 +26,10 @@ pub(crate) struct Inner {
     pub(crate) zone: TimeZone,
     pub(crate) stop: CancellationToken,
     pub(crate) keys: Keys,
-    /// At the login.
-    pub(crate) attempts: Attempts,
-    pub(crate) wrong_tokens: Attempts,
-    pub(crate) glance: Glance,
+    /// Wrong passwords by address.
+    pub(crate) login_failures: FailureLimiter,
+    pub(crate) token_failures: FailureLimiter,
+    pub(crate) cache: DashboardCache,
 }
 
 impl Deref for App {
@@ -44,8 +44,9 @@ impl App {
     pub(crate) fn new(dashboard: Dashboard) -> Self {
         let Dashboard { store, access, base, metrics, zone, stop } = dashboard;
         let keys = Keys::new(access.password.clone());
-        let glance = Glance::new(Arc::clone(&store));
-        let (attempts, wrong_tokens) = (Attempts::default(), Attempts::default());
+        let cache = DashboardCache::new(Arc::clone(&store));
+        let (login_failures, token_failures) =
+            (FailureLimiter::default(), FailureLimiter::default());
         Self(Arc::new(Inner {
             store,
             access,
@@ -54,9 +55,9 @@ impl App {
             zone,
             stop,
             keys,
-            attempts,
-            wrong_tokens,
-            glance,
+            login_failures,
+            token_failures,
+            cache,
         }))
     }
 }
@@ -74,7 +75,7 @@ impl Inner {
     }
 }
 
-/// What has a meaning in a path or a query.
+/// Characters with a meaning in a path or a query.
 const SPECIAL: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -97,7 +98,7 @@ const SPECIAL: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A text as one piece of a path or as a value in a query.
+/// A text as one path segment or as a value in a query.
 pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, SPECIAL).to_string()
 }

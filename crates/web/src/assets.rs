@@ -1,4 +1,4 @@
-//! What pages load, all of it in the binary.
+//! Scripts, styles and the icon, compiled into the binary.
 
 use std::sync::LazyLock;
 
@@ -6,16 +6,18 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/script.js");
+/// Updates a page in place; it keeps focus, selection and entered text.
+const IDIOMORPH: &str = include_str!("assets/idiomorph.min.js");
 const ICON: &str = include_str!("assets/icon.svg");
 
-/// Changes when one of them does, so that browsers may keep them.
+/// A hash of all, so that browsers may cache them.
 pub(crate) static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut all = blake3::Hasher::new();
-    for text in [STYLE, SCRIPT, ICON] {
+    for text in [STYLE, SCRIPT, IDIOMORPH, ICON] {
         all.update(text.as_bytes());
     }
     all.finalize().to_hex()[..12].to_owned()
@@ -24,12 +26,13 @@ pub(crate) static VERSION: LazyLock<String> = LazyLock::new(|| {
 pub(crate) async fn asset(
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let (text, kind) = match name.as_str() {
         "style.css" => (STYLE, "text/css; charset=utf-8"),
         "script.js" => (SCRIPT, "text/javascript; charset=utf-8"),
+        "idiomorph.min.js" => (IDIOMORPH, "text/javascript; charset=utf-8"),
         "icon.svg" => (ICON, "image/svg+xml"),
-        _ => return Err(Problem::not_found("There is no such file.")),
+        _ => return Err(ApiError::not_found("No such file.")),
     };
     let tag = format!("\"{}\"", *VERSION);
     let known =

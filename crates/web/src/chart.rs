@@ -1,21 +1,23 @@
 //! Charts as SVG: functions from numbers to markup.
 //!
-//! Across, all is in percent of the width, and up and down in pixels: so a chart
-//! fits any window, and its letters stay as large as they are. What is left of it
-//! and below (the labels) is outside of the drawing, where the style leaves room.
+//! Horizontal positions are percentages and vertical ones pixels, so that a chart
+//! fits any window while its labels keep their size. The labels are outside of the
+//! drawing; the style sheet reserves room for them.
 
 mod axis;
+mod timeline;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
 pub(crate) use axis::Unit;
+pub(crate) use timeline::{TimelineBar, timeline};
 
 /// The height of the drawing, without its labels.
 const HEIGHT: f64 = 130.0;
 
-/// One bar: how many of each kind, and what to say about it.
+/// One bar, stacked.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) at: Timestamp,
@@ -24,16 +26,16 @@ pub(crate) struct Bar {
     pub(crate) title: String,
 }
 
-/// One step of a chart with lines: a gap where nothing is known.
+/// One step of a line chart; `None` is a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Point {
     pub(crate) at: Timestamp,
-    /// The same number of values in each step.
+    /// One value for each line.
     pub(crate) values: Vec<Option<f64>>,
     pub(crate) title: String,
 }
 
-/// Bars, whose parts stand on each other.
+/// Stacked bars.
 pub(crate) fn bars(bars: &[Bar], zone: &TimeZone, about: &str) -> Markup {
     let sum = |bar: &Bar| bar.parts.iter().map(|(_, number)| axis::as_f64(*number)).sum();
     let top = bars.iter().map(sum).fold(0.0, f64::max);
@@ -60,7 +62,24 @@ fn stack(scale: &Scale, n: usize, bar: &Bar) -> Markup {
     }
 }
 
-/// Lines over time, one for each value of the points; the first is drawn solid.
+/// A small chart without axes: one bar for each number, at least one pixel high.
+pub(crate) fn sparkline(numbers: &[usize], about: &str) -> Markup {
+    const WIDTH: usize = 8;
+    const HEIGHT: usize = 24;
+    let most = numbers.iter().copied().max().unwrap_or(0).max(1);
+    html! {
+        svg .trend viewBox={ "0 0 " (numbers.len() * WIDTH) " " (HEIGHT) } role="img" aria-label=(about) {
+            title { (about) }
+            @for (n, number) in numbers.iter().enumerate() {
+                @let height = (number * HEIGHT).div_ceil(most).max(1);
+                rect .(if *number == 0 { "none" } else { "bad" })
+                     x=(n * WIDTH) y=(HEIGHT - height) width=(WIDTH - 2) height=(height) {}
+            }
+        }
+    }
+}
+
+/// Lines over time, one for each value of the points; the first is solid.
 pub(crate) fn lines(points: &[Point], unit: Unit, zone: &TimeZone, about: &str) -> Markup {
     let known = points.iter().flat_map(|point| point.values.iter().flatten().copied());
     let ticks = axis::ticks(known.fold(0.0, f64::max), unit);
@@ -68,7 +87,7 @@ pub(crate) fn lines(points: &[Point], unit: Unit, zone: &TimeZone, about: &str) 
     let number = points.iter().map(|point| point.values.len()).max().unwrap_or(0);
     let times: Vec<_> = points.iter().map(|point| point.at).collect();
     let inside = html! {
-        // Its own scale, 0 to 100, because a path has no percentages.
+        // A scale from 0 to 100, because a path has no percentages.
         svg viewBox={ "0 0 100 " (pixels(HEIGHT)) } preserveAspectRatio="none" width="100%"
             height=(pixels(HEIGHT)) {
             @for which in (0..number).rev() {
@@ -82,7 +101,7 @@ pub(crate) fn lines(points: &[Point], unit: Unit, zone: &TimeZone, about: &str) 
     frame(about, &scale, &ticks, &times, zone, &inside)
 }
 
-/// A value between two gaps is no line: it has a dot.
+/// A value between two gaps is drawn as a dot.
 fn dots(scale: &Scale, points: &[Point], n: usize, point: &Point) -> Markup {
     let is_known = |n: Option<usize>, which: usize| {
         let value = n.and_then(|n| points.get(n)?.values.get(which).copied().flatten());
@@ -99,7 +118,7 @@ fn dots(scale: &Scale, points: &[Point], n: usize, point: &Point) -> Markup {
     }
 }
 
-/// From value to value; it begins anew after a gap.
+/// From value to value, interrupted by gaps.
 fn path(scale: &Scale, points: &[Point], which: usize) -> String {
     let (mut path, mut is_drawing) = (String::new(), false);
     for (n, point) in points.iter().enumerate() {
@@ -114,7 +133,7 @@ fn path(scale: &Scale, points: &[Point], which: usize) -> String {
     path
 }
 
-/// One step: it shows what it is about when somebody points at it.
+/// One step with its tooltip.
 fn step(scale: &Scale, n: usize, title: &str, inside: &Markup) -> Markup {
     html! {
         g {
@@ -138,17 +157,17 @@ fn frame(
             @for tick in ticks {
                 @let y = pixels(HEIGHT - scale.high(tick.at));
                 line .axis x1="0" x2="100%" y1=(y) y2=(y) {}
-                text .up x="-6" y=(y) dy="4" { (tick.words) }
+                text .up x="-6" y=(y) dy="4" { (tick.label) }
             }
             (inside)
-            @for (n, words) in axis::times(times, zone) {
-                text .across x=(percent(scale.middle(n))) y=(pixels(HEIGHT)) dy="16" { (words) }
+            @for (n, label) in axis::times(times, zone) {
+                text .across x=(percent(scale.middle(n))) y=(pixels(HEIGHT)) dy="16" { (label) }
             }
         }
     }
 }
 
-/// Where things are.
+/// Positions of steps and values.
 struct Scale {
     steps: usize,
     /// The value at the top.
@@ -177,7 +196,7 @@ fn percent(value: f64) -> String {
     format!("{}%", pixels(value))
 }
 
-/// Two digits are finer than any screen.
+/// Two decimals are enough.
 fn pixels(value: f64) -> String {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -198,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_stand_on_each_other() {
+    fn bars_are_stacked() {
         let svg = bars(&[bar(0, 3, 1), bar(1, 0, 0)], &TimeZone::UTC, "x").into_string();
         // The top is 4: three quarters and one quarter of 130 pixels.
         assert!(
@@ -210,13 +229,13 @@ mod tests {
             "{svg}"
         );
         assert!(svg.contains("<title>3 &amp; 1</title>"), "{svg}");
-        // A minute in which nothing ended has no bar, and can be pointed at.
+        // An empty minute has no bar, but a tooltip.
         assert_eq!(svg.matches("class=\"ok\"").count(), 1);
         assert_eq!(svg.matches("class=\"hover\"").count(), 2);
     }
 
     #[test]
-    fn no_bars_one_bar_and_huge_ones_can_be_drawn() {
+    fn extreme_bars_can_be_drawn() {
         let draw = |of: &[Bar]| bars(of, &TimeZone::UTC, "x").into_string();
         for svg in [draw(&[]), draw(&[bar(0, 0, 0)]), draw(&[bar(0, u64::MAX, u64::MAX)])] {
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -227,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stops_at_a_gap_and_begins_anew() {
+    fn lines_are_interrupted_by_gaps() {
         let point =
             |minute, value| Point { at: at(minute), values: vec![value], title: String::new() };
         let points =
@@ -240,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn coordinates_are_short() {
         for (value, shown) in
             [(0.0, "0"), (-0.001, "0"), (1.5, "1.5"), (100.0, "100"), (33.333, "33.33")]
         {

@@ -1,4 +1,4 @@
-//! What an application sets.
+//! The settings of the dashboard.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub(crate) type Render = dyn Fn() -> String + Send + Sync;
 
 /// The pages and the API for the tasks of one store.
 ///
-/// Give it a store of its own: its connections are then its own, too, and
-/// however many pages are open, engines do not wait behind them.
+/// Give it a store of its own: then it has its own connections, and engines do
+/// not wait for pages.
 #[must_use = "a dashboard does nothing until its router is served"]
 pub struct Dashboard {
     pub(crate) store: Arc<dyn Store>,
@@ -39,7 +39,7 @@ impl fmt::Debug for Dashboard {
 }
 
 impl Dashboard {
-    /// For those whom `access` lets in.
+    /// A dashboard for the users that `access` admits.
     pub fn new(store: Arc<dyn Store>, access: Access) -> Self {
         Self {
             store,
@@ -51,7 +51,8 @@ impl Dashboard {
         }
     }
 
-    /// Where the application nests the router, like `/tasks`; links need it.
+    /// The path at which the application nests the router, like `/tasks`. Links
+    /// need it.
     ///
     /// # Panics
     /// If it is not empty and does not begin with a slash, or ends with one.
@@ -62,27 +63,27 @@ impl Dashboard {
         self
     }
 
-    /// The zone in which times are shown; that of this machine if it is not set.
+    /// The time zone of the pages. Default: that of this machine.
     pub fn time_zone(mut self, zone: TimeZone) -> Self {
         self.zone = zone;
         self
     }
 
-    /// What `/metrics` shows besides what is in the store: the figures of an
-    /// engine in this process, in the text format of Prometheus.
+    /// Adds the metrics of an engine in this process to `/metrics`, in the text
+    /// format of Prometheus.
     pub fn engine_metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics = Some(Arc::new(render));
         self
     }
 
-    /// Ends streams of events, which have no end of their own, when this is
-    /// cancelled: a server that waits for its last request would wait for ever.
+    /// Ends event streams when this is cancelled. Without it, a server that waits
+    /// for its last request waits forever.
     pub fn stop_with(mut self, stop: CancellationToken) -> Self {
         self.stop = stop;
         self
     }
 
-    /// The router, to be served or to be nested.
+    /// The router, to serve or to nest.
     pub fn router(self) -> Router {
         routes::router(App::new(self))
     }

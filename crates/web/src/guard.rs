@@ -1,5 +1,4 @@
-//! What every request goes through: is it meant for this server, does it come
-//! from one of its own pages, and who is it from.
+//! Checks every request: host, origin and user. Sets the security headers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -14,34 +13,34 @@ use task_engine_store::token::{Role, Secret};
 
 use crate::access::Actor;
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout;
-use crate::problem::Problem;
 use crate::routes::BODY_MAX_BYTES;
 use crate::session::{self, Session};
 use crate::visible;
 
 pub(crate) const COOKIE: &str = "task_engine_session";
 
-/// Nothing from elsewhere, nothing inline, in nobody's frame; and no text
-/// becomes part of a page but through the one function that checks it.
+/// No foreign and no inline resources, no frames; trusted types allow one function
+/// to parse HTML.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
     require-trusted-types-for 'script'; trusted-types task-engine";
 
-/// What is only read is there by then, or not at all.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// The time limit of requests that only read.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who is asking, if that is known.
+/// The user of a request, if known.
 #[derive(Debug, Clone)]
-struct Known(Option<Actor>);
+struct Identity(Option<Actor>);
 
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
-    // Whoever has logged in cannot be sent back to what was no page.
-    let asked = if parts.method.is_safe() { parts.uri.path_and_query() } else { None };
-    let asked = asked.map_or_else(|| "/".to_owned(), ToString::to_string);
-    let shown = Shown::of(&parts.headers);
+    // After the login, the browser returns to a page, never to a form action.
+    let target = if parts.method.is_safe() { parts.uri.path_and_query() } else { None };
+    let target = target.map_or_else(|| "/".to_owned(), ToString::to_string);
+    let theme = Theme::of(&parts.headers);
     let reads = parts.method.is_safe();
     let answer = async {
         match admit(&app, &mut parts).await {
@@ -49,28 +48,28 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
             Err(problem) => problem.into_response(),
         }
     };
-    // A change goes on by itself, and is waited for.
-    let mut response = if reads { within(ANSWER_WITHIN, answer).await } else { answer.await };
+    // A change is never interrupted.
+    let mut response = if reads { with_timeout(READ_TIMEOUT, answer).await } else { answer.await };
     if !is_for_programs(&path)
-        && let Some(problem) = response.extensions_mut().remove::<Problem>()
+        && let Some(problem) = response.extensions_mut().remove::<ApiError>()
     {
         let later = response.headers_mut().remove(header::RETRY_AFTER);
-        response = as_page(&app, &problem, &asked, shown);
+        response = error_page(&app, &problem, &target, theme);
         if let Some(later) = later {
             response.headers_mut().insert(header::RETRY_AFTER, later);
         }
     }
     response = with_visible_text(response).await;
     if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        // What is left of the body is not read.
+        // The rest of the body is not read.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let headers = response.headers_mut();
     for (name, value) in [
         ("content-security-policy", POLICY),
         ("x-content-type-options", "nosniff"),
-        // Not `no-referrer`: with it, forms say `Origin: null` even to their own
-        // server, and over plain HTTP browsers say nothing else.
+        // Not `no-referrer`: with it, forms send `Origin: null` even to their own
+        // server, and over plain HTTP browsers send no other header.
         ("referrer-policy", "same-origin"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
@@ -83,7 +82,7 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     response
 }
 
-/// Pages are made as a whole, so this copies what is in memory anyway.
+/// Escapes invisible characters. Pages are rendered in memory, not streamed.
 async fn with_visible_text(response: Response) -> Response {
     let kind = response.headers().get(header::CONTENT_TYPE);
     if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html")) {
@@ -91,85 +90,87 @@ async fn with_visible_text(response: Response) -> Response {
     }
     let (parts, body) = response.into_parts();
     let Ok(bytes) = axum::body::to_bytes(body, usize::MAX).await else {
-        return Problem::unavailable("The page could not be made. Try again.").into_response();
+        return ApiError::unavailable("The page could not be rendered. Try again.").into_response();
     };
-    let shown = visible::page(&String::from_utf8_lossy(&bytes)).into_owned();
-    Response::from_parts(parts, Body::from(shown))
+    let text = visible::page(&String::from_utf8_lossy(&bytes)).into_owned();
+    Response::from_parts(parts, Body::from(text))
 }
 
-/// A database that hangs takes nobody with it.
-async fn within(time: Duration, answer: impl Future<Output = Response>) -> Response {
+/// A hanging database must not keep requests open.
+async fn with_timeout(time: Duration, answer: impl Future<Output = Response>) -> Response {
     tokio::time::timeout(time, answer).await.unwrap_or_else(|_| {
-        tracing::warn!("a page was given up: the database does not answer");
-        Problem::unavailable("The database does not answer. Try again in a moment.").into_response()
+        tracing::warn!("a request timed out: the database does not answer");
+        ApiError::unavailable("The database does not answer. Try again in a moment.")
+            .into_response()
     })
 }
 
-/// What is not shown to people: its problems are JSON.
+/// Paths whose errors are JSON.
 fn is_for_programs(path: &str) -> bool {
     path.starts_with("/api/") || matches!(path, "/metrics" | "/livez" | "/readyz" | "/events")
 }
 
-fn as_page(app: &App, problem: &Problem, asked: &str, shown: Shown) -> Response {
+fn error_page(app: &App, problem: &ApiError, target: &str, theme: Theme) -> Response {
     if problem.status == axum::http::StatusCode::UNAUTHORIZED && app.access.authenticate.is_none() {
-        let to = app.path(&format!("/login?to={}", encoded(asked)));
+        let to = app.path(&format!("/login?to={}", encoded(target)));
         return Redirect::to(&to).into_response();
     }
-    (problem.status, layout::problem(app, problem, shown)).into_response()
+    (problem.status, layout::error_page(app, problem, theme)).into_response()
 }
 
-async fn admit(app: &App, parts: &mut Parts) -> Result<(), Problem> {
+async fn admit(app: &App, parts: &mut Parts) -> Result<(), ApiError> {
     check_host(app, &parts.uri, &parts.headers)?;
     check_length(&parts.headers)?;
-    let known = identify(app, parts).await?;
+    let actor = identify(app, parts).await?;
     if !parts.method.is_safe() {
         check_origin(&parts.method, &parts.uri, &parts.headers)?;
     }
-    parts.extensions.insert(Known(known));
+    parts.extensions.insert(Identity(actor));
     Ok(())
 }
 
-/// A request names one host, and it is this one.
-fn check_host(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+/// The request must name this server.
+fn check_host(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     let host = one_host(uri, headers)?;
     if app.access.knows_host(host) {
         return Ok(());
     }
-    Err(Problem::misdirected(
-        "This server is not known by the name in the request. If it should be, start it with --web-url.",
+    Err(ApiError::misdirected(
+        "The host name of the request is not one of this server. Allow it with --web-url.",
     ))
 }
 
-/// Of two names, a proxy may have believed the other one.
-fn one_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
+/// Two different names are refused: a proxy may have checked the other one.
+fn one_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, ApiError> {
     let mut all = headers.get_all(header::HOST).iter();
     let named = all.next().map(|host| host.to_str().unwrap_or_default());
     let target = uri.authority().map(|authority| authority.as_str());
     match (named, target) {
         _ if all.next().is_some() => {
-            Err(Problem::bad("The request has more than one Host header. Send one."))
+            Err(ApiError::bad_request("The request has more than one Host header. Send one."))
         }
-        (Some(named), Some(target)) if !named.eq_ignore_ascii_case(target) => Err(Problem::bad(
-            "The request line names another host than the Host header. Send the same in both.",
-        )),
+        (Some(named), Some(target)) if !named.eq_ignore_ascii_case(target) => {
+            Err(ApiError::bad_request(
+                "The request line names another host than the Host header. Send the same in both.",
+            ))
+        }
         (named, target) => Ok(named.or(target).unwrap_or_default()),
     }
 }
 
-/// What is too large is refused before it is sent.
-fn check_length(headers: &HeaderMap) -> Result<(), Problem> {
+/// Refuses large bodies before they are sent.
+fn check_length(headers: &HeaderMap) -> Result<(), ApiError> {
     let length = text(headers, &header::CONTENT_LENGTH).map(str::parse::<u64>);
     match length {
         Some(Ok(length)) if length <= BODY_MAX_BYTES as u64 => Ok(()),
         None => Ok(()),
-        Some(_) => Err(Problem::too_large()),
+        Some(_) => Err(ApiError::too_large()),
     }
 }
 
-/// What changes something comes from a page of this server, or from a program
-/// that no page of another one can be: one with a token, or with a body that a
-/// form cannot have.
-fn check_origin(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+/// A change must come from a page of this server, or from a program: with a token,
+/// or with a body type that forms of other sites cannot send.
+fn check_origin(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     if bearer(headers).is_some() {
         return Ok(());
     }
@@ -190,32 +191,32 @@ fn check_origin(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), P
     if fits {
         return Ok(());
     }
-    Err(Problem::forbidden(
-        "This request changes something and does not come from a page of this dashboard. Programs send a token (Authorization: Bearer …) or, where none is needed, a body of type application/json.",
+    Err(ApiError::forbidden(
+        "A change must come from a page of this dashboard. Programs send a token (Authorization: Bearer …) or, where none is needed, a body of type application/json.",
     ))
 }
 
-/// The token if there is one, then the session, then what anybody may do.
-async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
+/// By token, then by session, then anonymous.
+async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, ApiError> {
     if let Some(authenticate) = &app.access.authenticate {
         return Ok(authenticate(parts));
     }
     let from = address(parts);
     if let Some(token) = bearer(&parts.headers) {
-        // One that is right is never refused: nobody guesses a token, and who
-        // sends wrong ones may share an address with those who do not.
+        // A valid token is never limited: tokens cannot be guessed, and other
+        // clients may share the address.
         if let Some(actor) = by_token(app, token).await? {
             return Ok(Some(actor));
         }
-        if app.wrong_tokens.too_many(from) {
-            return Err(Problem::too_many("Too many wrong tokens; wait for a minute."));
+        if app.token_failures.too_many(from) {
+            return Err(ApiError::too_many("Too many invalid tokens; wait a minute."));
         }
-        app.wrong_tokens.failed(from);
-        return Err(Problem::unauthorized("This token is not known, or has expired."));
+        app.token_failures.failed(from);
+        return Err(ApiError::unauthorized("The token is unknown, expired or revoked."));
     }
     if parts.headers.contains_key(header::AUTHORIZATION) {
-        return Err(Problem::unauthorized(
-            "The Authorization header is not one token: Authorization: Bearer te_… A proxy that asks for passwords itself must not pass the header on.",
+        return Err(ApiError::unauthorized(
+            "The Authorization header is not a token: send Authorization: Bearer te_… A proxy with its own passwords must remove the header.",
         ));
     }
     if let Some(session) = session_of(app, &parts.headers).await? {
@@ -228,11 +229,14 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, Problem> {
             }
         }
     }
-    Ok(app.access.anybody.map(|role| Actor::new("anybody", role)))
+    Ok(app.access.anonymous.map(|role| Actor::new("anonymous", role)))
 }
 
-/// The session of a cookie, unless it is forged, too old, or was ended.
-pub(crate) async fn session_of(app: &App, headers: &HeaderMap) -> Result<Option<Session>, Problem> {
+/// The session of the cookie, unless it is forged, expired or ended.
+pub(crate) async fn session_of(
+    app: &App,
+    headers: &HeaderMap,
+) -> Result<Option<Session>, ApiError> {
     let Some(cookie) = cookie(headers, COOKIE) else { return Ok(None) };
     let session = Session::read(cookie, app.keys.get(&*app.store).await?);
     let Some((session, id)) = session.and_then(|it| it.id().map(|id| (it, id))) else {
@@ -241,14 +245,14 @@ pub(crate) async fn session_of(app: &App, headers: &HeaderMap) -> Result<Option<
     Ok(if app.store.is_login_ended(id).await? { None } else { Some(session) })
 }
 
-/// Whose token this is.
-pub(crate) async fn by_token(app: &App, token: &str) -> Result<Option<Actor>, Problem> {
+/// The actor of a token.
+pub(crate) async fn by_token(app: &App, token: &str) -> Result<Option<Actor>, ApiError> {
     let Ok(secret) = token.parse::<Secret>() else { return Ok(None) };
     let row = app.store.token_by_hash(&secret.hash()).await?;
     Ok(row.map(|row| Actor::new(row.name, row.role)))
 }
 
-async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, Problem> {
+async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, ApiError> {
     let Some(hash) = session::from_hex(hash).and_then(|hash| hash.try_into().ok()) else {
         return Ok(None);
     };
@@ -256,21 +260,21 @@ async fn by_hash(app: &App, hash: &str) -> Result<Option<Actor>, Problem> {
     Ok(row.map(|row| Actor::new(row.name, row.role)))
 }
 
-/// Who is on the other end; nobody in particular if the server does not say.
+/// The address of the client; unspecified if the server does not know it.
 pub(crate) fn address(parts: &Parts) -> IpAddr {
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip())
 }
 
-/// Lets through who has at least this role.
+/// Lets requests pass that have at least this role.
 pub(crate) async fn require(State(needs): State<Role>, request: Request, next: Next) -> Response {
-    let known = request.extensions().get::<Known>().and_then(|known| known.0.as_ref());
-    match known {
-        None => Problem::unauthorized(
+    let actor = request.extensions().get::<Identity>().and_then(|identity| identity.0.as_ref());
+    match actor {
+        None => ApiError::unauthorized(
             "Log in, or send a token: Authorization: Bearer te_…  (`task-engine tokens create` makes one)",
         )
         .into_response(),
-        Some(actor) if actor.role < needs => Problem::forbidden(format!(
+        Some(actor) if actor.role < needs => ApiError::forbidden(format!(
             "{} has the role {}; this needs the role {needs}.",
             actor.name, actor.role
         ))
@@ -279,26 +283,26 @@ pub(crate) async fn require(State(needs): State<Role>, request: Request, next: N
     }
 }
 
-/// Who is asking, in handlers whose route needs a role.
+/// The user, in handlers whose route needs a role.
 impl FromRequestParts<App> for Actor {
-    type Rejection = Problem;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
-        let known = parts.extensions.get::<Known>().and_then(|known| known.0.clone());
-        known.ok_or_else(|| Problem::unauthorized("Log in, or send a token."))
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
+        let actor = parts.extensions.get::<Identity>().and_then(|identity| identity.0.clone());
+        actor.ok_or_else(|| ApiError::unauthorized("Log in, or send a token."))
     }
 }
 
-/// How somebody wants pages to look.
+/// The colours of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Shown {
+pub(crate) enum Theme {
     #[default]
     System,
     Light,
     Dark,
 }
 
-impl Shown {
+impl Theme {
     pub(crate) const COOKIE: &'static str = "task_engine_theme";
 
     pub(crate) fn of(headers: &HeaderMap) -> Self {
@@ -330,7 +334,7 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     })
 }
 
-/// The token, if there is one header and it has one.
+/// The bearer token, unless there are several headers.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
         return None;
@@ -348,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_come_from_own_pages_or_from_programs() {
+    fn foreign_origins_are_refused() {
         for (headers, fits) in [
             (&[("sec-fetch-site", "same-origin")][..], true),
             (&[("sec-fetch-site", "cross-site"), ("content-type", "application/json")], false),
@@ -379,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_name_one_host() {
+    fn ambiguous_hosts_are_refused() {
         for (uri, hosts, named) in [
             ("/", &["localhost"][..], Some("localhost")),
             ("http://LOCALHOST:80/", &["localhost:80"], Some("localhost:80")),
@@ -400,21 +404,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hangs_is_given_up() {
+    async fn hanging_requests_time_out() {
         let soon = Duration::from_millis(10);
-        let told = within(soon, std::future::pending()).await;
-        assert_eq!(told.status(), 503);
-        assert_eq!(within(soon, async { "ok".into_response() }).await.status(), 200);
+        let response = with_timeout(soon, std::future::pending()).await;
+        assert_eq!(response.status(), 503);
+        assert_eq!(with_timeout(soon, async { "ok".into_response() }).await.status(), 200);
     }
 
     #[test]
-    fn cookies_by_name() {
+    fn cookies_are_found_by_name() {
         let mut headers = HeaderMap::new();
         headers.append("cookie", HeaderValue::from_static("a=1; task_engine_theme=dark"));
         headers.append("cookie", HeaderValue::from_static("b=x=y"));
         assert_eq!(cookie(&headers, "a"), Some("1"));
         assert_eq!(cookie(&headers, "b"), Some("x=y"));
         assert_eq!(cookie(&headers, "c"), None);
-        assert_eq!(Shown::of(&headers), Shown::Dark);
+        assert_eq!(Theme::of(&headers), Theme::Dark);
     }
 }

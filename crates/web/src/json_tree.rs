@@ -1,6 +1,5 @@
-//! JSON as a tree that can be opened and closed. Nothing is lost on the way:
-//! numbers keep their digits, objects their order and their duplicates, strings
-//! their escapes.
+//! JSON as a collapsible tree. Numbers keep their digits, objects their order and
+//! duplicates, strings their escapes.
 
 use std::fmt;
 
@@ -8,36 +7,36 @@ use maud::{Markup, html};
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// A text of more bytes is not shown, but can be had as a file.
+/// Longer texts are offered as a download only.
 pub(crate) const SHOWN_BYTES_MAX: usize = 256 * 1024;
-/// A tree of more lines begins closed, but for its outermost level.
+/// Longer trees start closed below the first level.
 const OPEN_LINES_MAX: usize = 50;
-/// So many lines are shown as a tree; the text below it has all of them.
+/// Lines of the tree; the text below has all.
 const LINES_MAX: usize = 2_000;
-/// What is nested deeper is no tree, but a text. Nobody creates such JSON here,
-/// but a database takes it from others; and a stack has an end.
+/// Deeper JSON is shown as text. It cannot be created here, but a database may
+/// contain it, and recursion must be bounded.
 const LEVELS_MAX: usize = 100;
 
-/// A value as it was written, with what is in it.
+/// A value and its children.
 #[derive(Debug, PartialEq)]
 enum Node<'a> {
-    /// A text, a number, a word: exactly as it stands in the JSON.
+    /// A scalar, exactly as in the JSON.
     Leaf(&'a str),
     Object(Vec<(String, Node<'a>)>),
     Array(Vec<Node<'a>>),
 }
 
-/// Shows a JSON text as a tree, and how it was written below it. `id` is the
-/// name of the place on the page, `file` where it can be had as a file.
+/// A JSON text as a tree, with the text below. `id`: of the element on the page;
+/// `file`: the address of the download.
 pub(crate) fn show(text: &str, id: &str, file: &str) -> Markup {
     if text.len() > SHOWN_BYTES_MAX {
         return html! {
             p { span .badge { (bytes(text.len())) } " Too large to be shown here: "
-                a href=(file) { "get it as a file" } "." }
+                a href=(file) { "download" } "." }
         };
     }
     let Some(node) = read(text, LEVELS_MAX) else {
-        // A store may have been written to by hand.
+        // Invalid JSON, written by hand.
         return html! { pre id=(id) { (text) } };
     };
     let mut left = LINES_MAX;
@@ -107,7 +106,7 @@ fn tree(
     }
 }
 
-/// A key with everything visible that is in it.
+/// A key with its escapes.
 fn quoted(key: &str) -> String {
     serde_json::to_string(key).unwrap_or_else(|_| key.to_owned())
 }
@@ -120,7 +119,7 @@ fn lines(node: &Node<'_>) -> usize {
     }
 }
 
-/// Reads it level by level, so many of them at the most.
+/// Parses up to `levels` levels.
 fn read(text: &str, levels: usize) -> Option<Node<'_>> {
     let levels = levels.checked_sub(1)?;
     let text = text.trim();
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost() {
+    fn digits_order_and_escapes_stay() {
         let text = r#"{"b": 1970670598291982290123456789.10, "a": 1e400, "b": [true, null, {}], "c": "\u0061\n"}"#;
         let Some(Node::Object(fields)) = read(text, 9) else { panic!() };
         let keys: Vec<_> = fields.iter().map(|(key, _)| key.as_str()).collect();
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deep_is_a_text() {
+    fn deep_json_is_shown_as_text() {
         let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
         assert!(shown(&nested(LEVELS_MAX - 1)).contains("<details"));
         for levels in [LEVELS_MAX, 1_000, 100_000] {
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_begins_closed_and_what_is_huge_is_a_file() {
+    fn long_json_starts_closed() {
         let small = shown(r#"{"a": {"b": 1}}"#);
         assert_eq!(small.matches("<details open").count(), 2, "{small}");
         let items = vec!["[1]"; 100].join(",");

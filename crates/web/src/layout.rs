@@ -1,4 +1,4 @@
-//! The frame of every page.
+//! The layout of every page.
 
 use std::convert::Infallible;
 
@@ -12,8 +12,8 @@ use task_engine_store::token::Role;
 use crate::access::Actor;
 use crate::app::App;
 use crate::assets;
-use crate::guard::Shown;
-use crate::problem::Problem;
+use crate::error::ApiError;
+use crate::guard::Theme;
 
 /// The pages in the order of the navigation: name, path, key after `g`.
 const PAGES: [(&str, &str, &str); 8] = [
@@ -27,16 +27,16 @@ const PAGES: [(&str, &str, &str); 8] = [
     ("Audit", "/audit", "a"),
 ];
 
-/// Who looks at a page, and how.
+/// The user of a page, and the preferences.
 #[derive(Debug, Clone)]
 pub(crate) struct Viewer {
     pub(crate) actor: Actor,
-    pub(crate) shown: Shown,
-    /// The page itself, with its query: where forms come back to.
+    pub(crate) theme: Theme,
+    /// The path of the page, with its query: forms return to it.
     pub(crate) here: String,
-    /// The line in the audit of what was just done on this page.
+    /// The audit entry of the change that led here.
     pub(crate) done: Option<i64>,
-    /// Whether there is a session to end.
+    /// Whether the user can log out.
     has_session: bool,
 }
 
@@ -47,9 +47,9 @@ impl Viewer {
 }
 
 impl FromRequestParts<App> for Viewer {
-    type Rejection = Problem;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let actor = Actor::from_request_parts(parts, app).await?;
         let query = parts.uri.query().unwrap_or_default();
         let (mut kept, mut done) = (Vec::new(), None);
@@ -62,7 +62,7 @@ impl FromRequestParts<App> for Viewer {
         let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
         Ok(Self {
             actor,
-            shown: Shown::of(&parts.headers),
+            theme: Theme::of(&parts.headers),
             here: format!("{}{query}", parts.uri.path()),
             done,
             has_session: crate::guard::cookie(&parts.headers, crate::guard::COOKIE).is_some(),
@@ -70,8 +70,8 @@ impl FromRequestParts<App> for Viewer {
     }
 }
 
-/// How it looks, for pages that nobody needs to be known for.
-impl FromRequestParts<App> for Shown {
+/// For pages without authentication.
+impl FromRequestParts<App> for Theme {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
@@ -79,7 +79,7 @@ impl FromRequestParts<App> for Shown {
     }
 }
 
-/// A whole page. `path` is that of its entry in the navigation.
+/// A page. `path`: that of its entry in the navigation.
 pub(crate) async fn page(
     app: &App,
     viewer: &Viewer,
@@ -90,7 +90,7 @@ pub(crate) async fn page(
     let flash = flash(app, viewer).await;
     let health = health(app).await;
     html! {
-        (head(app, title, viewer.shown))
+        (head(app, title, viewer.theme))
         body data-base=(app.base) data-events=(app.path("/events")) {
             a .skip href="#main" { "Skip to the content" }
             header .bar {
@@ -109,9 +109,9 @@ pub(crate) async fn page(
                 div .tools {
                     (health)
                     button .quiet #live type="button" hidden aria-pressed="true"
-                           title="Updates itself; press to hold it still (key p)" { "Live" }
+                           title="Live updates are on; press to pause (key p)" { "Live" }
                     (themes(app, viewer))
-                    (who(app, viewer))
+                    (user(app, viewer))
                 }
             }
             main #main tabindex="-1" {
@@ -125,15 +125,15 @@ pub(crate) async fn page(
                 a href=(app.path("/api/v1/openapi.json")) { "HTTP API" }
                 button .quiet #keys type="button" hidden { "Keys (?)" }
             }
-            div .visually-hidden #said role="status" aria-live="polite" {}
+            div .visually-hidden #announcement role="status" aria-live="polite" {}
         }
     }
 }
 
-/// A page that says what went wrong, with nothing read from the database.
-pub(crate) fn problem(app: &App, problem: &Problem, shown: Shown) -> Markup {
+/// The page of an error. It reads nothing from the database.
+pub(crate) fn error_page(app: &App, error: &ApiError, theme: Theme) -> Markup {
     html! {
-        (head(app, problem.title, shown))
+        (head(app, error.title, theme))
         body {
             header .bar {
                 a .brand href=(app.path("/")) {
@@ -143,8 +143,8 @@ pub(crate) fn problem(app: &App, problem: &Problem, shown: Shown) -> Markup {
             }
             main #main {
                 section .card .problem {
-                    h1 { (problem.title) " " small { "(" (problem.status.as_u16()) ")" } }
-                    p { (problem.detail) }
+                    h1 { (error.title) " " small { "(" (error.status.as_u16()) ")" } }
+                    p { (error.detail) }
                     p { a href=(app.path("/")) { "Back to the overview" } }
                 }
             }
@@ -152,10 +152,10 @@ pub(crate) fn problem(app: &App, problem: &Problem, shown: Shown) -> Markup {
     }
 }
 
-pub(crate) fn head(app: &App, title: &str, shown: Shown) -> Markup {
+pub(crate) fn head(app: &App, title: &str, theme: Theme) -> Markup {
     html! {
         (DOCTYPE)
-        html lang="en" data-theme=(shown.as_str());
+        html lang="en" data-theme=(theme.as_str());
         head {
             meta charset="utf-8";
             meta name="viewport" content="width=device-width, initial-scale=1";
@@ -164,6 +164,7 @@ pub(crate) fn head(app: &App, title: &str, shown: Shown) -> Markup {
             title { (title) " · Task Engine" }
             link rel="icon" type="image/svg+xml" href=(asset(app, "icon.svg"));
             link rel="stylesheet" href=(asset(app, "style.css"));
+            script src=(asset(app, "idiomorph.min.js")) defer {}
             script src=(asset(app, "script.js")) defer {}
         }
     }
@@ -173,55 +174,55 @@ fn asset(app: &App, name: &str) -> String {
     app.path(&format!("/assets/{name}?{}", *assets::VERSION))
 }
 
-/// What was just done here, as the audit knows it.
+/// The outcome of the change that led here, from the audit.
 async fn flash(app: &App, viewer: &Viewer) -> Markup {
     let Some(id) = viewer.done else { return html! {} };
     let filter = AuditFilter { before: id.checked_add(1), ..AuditFilter::newest(1) };
     let entries = app.store.audit_page(&filter).await.unwrap_or_default();
-    // Only to who has done it.
+    // Only for its own actor.
     let entry =
         entries.into_iter().find(|entry| entry.id == id && entry.actor == viewer.actor.name);
     let Some(entry) = entry else { return html! {} };
-    let words = task_engine_operations::report::audit_sentence(&entry);
+    let text = task_engine_operations::report::audit_sentence(&entry);
     let class =
         if entry.outcome == task_engine_store::audit::AuditOutcome::Done { "good" } else { "bad" };
-    html! { p .flash .(class) role="status" { (words) } }
+    html! { p .flash .(class) role="status" { (text) } }
 }
 
-/// The worst of what the checks say, where everybody sees it.
+/// The worst verdict of the checks.
 async fn health(app: &App) -> Markup {
-    let worst = match app.glance.checks().await {
+    let worst = match app.cache.checks().await {
         Ok(checks) => checks.iter().map(|check| check.verdict).max(),
-        Err(_) => return html! { span .verdict .bad { "database does not answer" } },
+        Err(_) => return html! { span .verdict .bad { "database unavailable" } },
     };
-    let (class, words) = match worst {
-        Some(Verdict::Wrong) => ("bad", "needs you"),
+    let (class, label) = match worst {
+        Some(Verdict::Wrong) => ("bad", "problems"),
         Some(Verdict::Warning) => ("warn", "warnings"),
         _ => return html! {},
     };
-    html! { a .verdict .(class) href=(app.path("/health")) { (words) } }
+    html! { a .verdict .(class) href=(app.path("/health")) { (label) } }
 }
 
 fn themes(app: &App, viewer: &Viewer) -> Markup {
     html! {
         form .themes method="post" action=(app.path("/theme")) aria-label="Colours" {
             input type="hidden" name="to" value=(viewer.here);
-            @for (shown, sign) in [(Shown::Light, "☀"), (Shown::Dark, "☾"), (Shown::System, "◐")] {
-                button .quiet name="theme" value=(shown.as_str())
-                       aria-pressed=(if viewer.shown == shown { "true" } else { "false" })
-                       title={ "Colours: " (shown.as_str()) } aria-label=(shown.as_str()) { (sign) }
+            @for (theme, sign) in [(Theme::Light, "☀"), (Theme::Dark, "☾"), (Theme::System, "◐")] {
+                button .quiet name="theme" value=(theme.as_str())
+                       aria-pressed=(if viewer.theme == theme { "true" } else { "false" })
+                       title={ "Colours: " (theme.as_str()) } aria-label=(theme.as_str()) { (sign) }
             }
         }
     }
 }
 
-fn who(app: &App, viewer: &Viewer) -> Markup {
+fn user(app: &App, viewer: &Viewer) -> Markup {
     html! {
-        span .who title="Your role" { (viewer.actor.name) " · " (viewer.actor.role) }
+        span .user title="Your role" { (viewer.actor.name) " · " (viewer.actor.role) }
         @if app.access.authenticate.is_none() {
             @if viewer.has_session {
                 form method="post" action=(app.path("/logout")) { button .quiet { "Log out" } }
-            } @else if app.access.anybody.is_some_and(|role| role < Role::Admin) {
+            } @else if app.access.anonymous.is_some_and(|role| role < Role::Admin) {
                 a href=(app.path("/login")) { "Log in" }
             }
         }

@@ -14,48 +14,45 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Dashboard`] is what an application sets, [`Access`] who may come in;
-//! [`serve`] is for programs that have no server of their own. Everything that a
-//! page does, the API does, and both need the same role. Pages read without
-//! JavaScript; with it, they stay up to date.
+//! [`Dashboard`] holds the settings, [`Access`] decides who has access;
+//! [`serve`] is for programs without a server of their own. Pages and API offer
+//! the same operations and need the same roles. Pages work without JavaScript;
+//! with it, they update themselves.
 //!
 //! # Features
-//! - `prometheus`: [`Recorder`], which counts what code in this process measures
-//!   through the facade `metrics`, for `/metrics`.
+//! - `prometheus`: [`Recorder`], which exports metrics of this process (facade
+//!   `metrics`) on `/metrics`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// `action` decides nothing about roles, `routes` does, for each route where it is
-// declared.
+// Roles are checked in `routes` only, where each route is declared.
 //
-// - `dashboard`: what an application sets; `app`: what every request sees;
-// - `access`, `session`, `keys`, `guard`: who may come in, and what no request
-//   may do; `visible`: what no page does;
+// - `dashboard`: the settings of an application; `app`: the state of all requests;
+// - `access`, `session`, `keys`, `guard`: authentication and request checks;
+//   `visible`: escapes invisible characters on all pages;
 // - `routes`: all routes with the role that each needs;
-// - `action`: all that changes something, each with its line in the audit;
-// - `glance`: what pages share, read once for all of them; `series`: what
-//   engines have counted, ready to be drawn;
-// - `layout`, `parts`, `chart`, `assets`: what pages are made of;
-// - `shown`, `json_tree`: what tasks carry and say, as pages show it;
-// - `pages`: one file a page; `api`: the same as JSON; `problem`: what went wrong;
+// - `action`: all changes, each with its audit entry;
+// - `cache`: reads that pages share; `series`: rollups as steps of a chart;
+// - `layout`, `parts`, `chart`, `json_tree`, `assets`: building blocks of pages;
+// - `pages`: one file a page; `api`: the HTTP API; `error`: errors of both;
 // - `serve`: the router on a socket;
-// - `recorder`: what code in this process measures, with the feature `prometheus`.
+// - `recorder`: metrics of this process, with the feature `prometheus`.
 
 mod access;
 mod action;
 mod api;
 mod app;
 mod assets;
+mod cache;
 mod chart;
 mod dashboard;
-mod glance;
+mod error;
 mod guard;
 mod json_tree;
 mod keys;
 mod layout;
 mod pages;
 mod parts;
-mod problem;
 mod reading;
 #[cfg(feature = "prometheus")]
 mod recorder;
@@ -63,7 +60,6 @@ mod routes;
 mod series;
 mod serve;
 mod session;
-mod shown;
 mod visible;
 
 pub use access::{Access, Actor, InvalidAccess};

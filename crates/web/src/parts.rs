@@ -1,23 +1,25 @@
-//! What pages are made of: small pieces, each with its meaning in words too.
+//! Small building blocks of pages.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
+use task_engine_core::attempt::TaskError;
 use task_engine_core::display;
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::app::App;
+use crate::json_tree;
 
-/// A status: an icon, a word and a colour.
+/// A status: icon, word and colour.
 pub(crate) fn status(status: TaskStatus) -> Markup {
     state(status.as_str(), status.as_str())
 }
 
-/// The same for any state; `class` is one of those that the style knows.
-pub(crate) fn state(class: &str, word: &str) -> Markup {
-    html! { span .state .(class) { (icon(class)) (word) } }
+/// The same for any state; `class`: a class of the style sheet.
+pub(crate) fn state(class: &str, label: &str) -> Markup {
+    html! { span .state .(class) { (icon(class)) (label) } }
 }
 
 fn icon(class: &str) -> Markup {
@@ -35,7 +37,7 @@ fn icon(class: &str) -> Markup {
     }
 }
 
-/// A time: how long ago or ahead, and exactly when somebody points at it.
+/// A relative time; the exact one is the tooltip.
 pub(crate) fn time(app: &App, time: Timestamp, now: Timestamp) -> Markup {
     let exact = exact(app, time);
     html! { time datetime=(time) title=(exact) { (display::relative(time, now)) } }
@@ -58,7 +60,7 @@ pub(crate) fn task_link(app: &App, id: TaskId) -> Markup {
     html! { a href=(app.path(&format!("/tasks/{id}"))) { (id) } }
 }
 
-/// What a page shows that has nothing to show: how that would change.
+/// An empty list, and the command that would fill it.
 pub(crate) fn empty(what: &str, command: &str) -> Markup {
     html! {
         div .empty {
@@ -68,18 +70,36 @@ pub(crate) fn empty(what: &str, command: &str) -> Markup {
     }
 }
 
-/// A button that does something to one thing, as a form of its own: it works
-/// without a script, and its title says what will happen.
+/// An error with its backtrace.
+pub(crate) fn task_error(error: &TaskError) -> Markup {
+    html! {
+        p .error { strong { (error.exception) } ": " span .message { (error.message) } }
+        @if !error.backtrace.is_empty() {
+            details {
+                summary { "Backtrace " small { "(" (error.backtrace.len()) ")" } }
+                pre { @for frame in &error.backtrace { (frame) "\n" } }
+            }
+        }
+    }
+}
+
+/// A JSON text as a tree; `/tasks/{id}/{file}` downloads it.
+pub(crate) fn json(app: &App, task: TaskId, id: &str, file: &str, text: &str) -> Markup {
+    json_tree::show(text, id, &app.path(&format!("/tasks/{task}/{file}")))
+}
+
+/// A button as a form of its own, so that it works without a script. The tooltip
+/// is the consequence.
 pub(crate) struct Button<'a> {
-    /// Where it is sent, like `/actions/retry`.
+    /// The path, like `/actions/retry`.
     pub(crate) to: &'a str,
     pub(crate) fields: &'a [(&'a str, &'a str)],
-    pub(crate) words: &'a str,
+    pub(crate) label: &'a str,
     pub(crate) consequence: &'a str,
-    /// `plain`, `danger`, or nothing.
+    /// `plain`, `danger` or empty.
     pub(crate) class: &'a str,
-    /// The key that presses it.
-    pub(crate) act: Option<&'a str>,
+    /// Its name in the keyboard shortcuts.
+    pub(crate) shortcut: Option<&'a str>,
 }
 
 impl Button<'_> {
@@ -91,7 +111,7 @@ impl Button<'_> {
                 @for (name, value) in self.fields {
                     input type="hidden" name=(name) value=(value);
                 }
-                button .(self.class) title=(self.consequence) data-act=[self.act] { (self.words) }
+                button .(self.class) title=(self.consequence) data-act=[self.shortcut] { (self.label) }
             }
         }
     }

@@ -8,13 +8,13 @@ use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::secret::Secrets;
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
 use task_engine_operations::redaction::{self, RedactedTask};
-use task_engine_operations::why::Why;
+use task_engine_operations::why::Explanation;
 use task_engine_operations::{Actor, OperationError, Operator};
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::Schedules;
 
 use crate::app::Inner;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 impl Inner {
     /// Performs operations for this actor.
@@ -23,17 +23,17 @@ impl Inner {
     }
 
     /// A task without its secrets.
-    pub(crate) async fn task(&self, id: TaskId) -> Result<RedactedTask, Problem> {
+    pub(crate) async fn task(&self, id: TaskId) -> Result<RedactedTask, ApiError> {
         Ok(RedactedTask::read(&*self.store, id, &self.secrets().await?).await?)
     }
 
     /// A task with all its parameters; the audit says who asked for them.
-    pub(crate) async fn task_revealed(&self, id: TaskId) -> Result<TaskDetails, Problem> {
+    pub(crate) async fn task_revealed(&self, id: TaskId) -> Result<TaskDetails, ApiError> {
         Ok(redaction::task(&*self.store, id).await?)
     }
 
     /// A task, and why it is in its state.
-    pub(crate) async fn why(&self, id: TaskId) -> Result<(Why, RedactedTask), Problem> {
+    pub(crate) async fn why(&self, id: TaskId) -> Result<(Explanation, RedactedTask), ApiError> {
         Ok(RedactedTask::explained(&*self.store, id, &self.secrets().await?).await?)
     }
 
@@ -42,7 +42,7 @@ impl Inner {
         &self,
         task: &RedactedTask,
         filter: &LogFilter,
-    ) -> Result<Vec<LogRow>, Problem> {
+    ) -> Result<Vec<LogRow>, ApiError> {
         Ok(task.logs(&*self.store, filter).await?)
     }
 
@@ -51,7 +51,7 @@ impl Inner {
         &self,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<ScheduleRow>, Problem> {
+    ) -> Result<Vec<ScheduleRow>, ApiError> {
         let mut rows = self.store.schedules(after, limit).await?;
         let secrets = self.secrets().await?;
         rows.iter_mut().for_each(|row| secrets.schedule(row));
@@ -63,14 +63,14 @@ impl Inner {
         &self,
         name: &str,
         limit: u32,
-    ) -> Result<ScheduleDetails, Problem> {
+    ) -> Result<ScheduleDetails, ApiError> {
         let mut details = Schedules::of(&*self.store).show(name, limit).await?;
         self.secrets().await?.schedule(&mut details.row);
         Ok(details)
     }
 
     /// The filter as this actor may use it.
-    pub(crate) async fn allowed(&self, actor: &Actor, filter: Filter) -> Result<Filter, Problem> {
+    pub(crate) async fn allowed(&self, actor: &Actor, filter: Filter) -> Result<Filter, ApiError> {
         Ok(redaction::allowed_filter(filter, actor.role, &self.secrets().await?)?)
     }
 
@@ -87,7 +87,7 @@ impl Inner {
         &self,
         id: TaskId,
         edit: Edit,
-    ) -> Result<Edit, Problem> {
+    ) -> Result<Edit, ApiError> {
         let task = redaction::task(&*self.store, id).await?;
         Ok(redaction::restore_secrets(edit, &task, &self.secrets().await?)?)
     }
@@ -96,7 +96,7 @@ impl Inner {
     pub(crate) async fn check_placeholders<'a>(
         &self,
         tasks: impl IntoIterator<Item = (&'a NewTask, String)>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ApiError> {
         let secrets = self.secrets().await?;
         for (task, pointer) in tasks {
             redaction::check_placeholders(task, &pointer, &secrets)?;
@@ -106,6 +106,6 @@ impl Inner {
 
     /// What engines have declared secret.
     pub(crate) async fn secrets(&self) -> Result<Secrets, StoreError> {
-        Ok(Secrets::of(&self.glance.now().await?.engines))
+        Ok(Secrets::of(&self.cache.now().await?.engines))
     }
 }

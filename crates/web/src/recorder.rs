@@ -1,15 +1,15 @@
-//! What code in this process measures through the facade `metrics`: an engine with
-//! the hook `Metrics` does, and so may an application.
+//! Metrics of this process, recorded through the facade `metrics`: by engines with
+//! the hook `Metrics`, and by the application.
 
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-/// What an execution may take, in seconds: the same bounds as those of figures.
+/// Buckets of durations, in seconds.
 const BOUNDS_SECS: [f64; 11] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0, 600.0];
-/// How many tasks a batch may have.
+/// Buckets of batch sizes.
 const BOUNDS_TASKS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0];
-/// Measurements are summed up at least as often, whether or not anybody asks.
+/// How often measurements are aggregated, also without a scrape.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// The recorder of this process. Cheap to clone.
@@ -28,15 +28,15 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Recorder(PrometheusHandle);
 
-/// There is one already.
+/// A recorder is installed already.
 #[derive(Debug, thiserror::Error)]
-#[error("a recorder of metrics is installed in this process already; use that one for /metrics")]
+#[error("a metrics recorder is already installed in this process; use that one for /metrics")]
 pub struct RecorderTaken;
 
 impl Recorder {
-    /// Becomes the recorder of this process, which has one at the most.
+    /// Installs the recorder of this process. There is at most one.
     pub fn install() -> Result<Self, RecorderTaken> {
-        // Counted in buckets: quantiles of several engines could not be added.
+        // Buckets, because quantiles of several engines cannot be added.
         let name = Matcher::Suffix("_seconds".to_owned());
         let taken = |_: BuildError| RecorderTaken;
         let tasks = Matcher::Suffix("_tasks".to_owned());
@@ -45,14 +45,14 @@ impl Recorder {
         builder.and_then(PrometheusBuilder::install_recorder).map(Self).map_err(taken)
     }
 
-    /// What was counted so far, in the text format of Prometheus.
+    /// The metrics in the text format of Prometheus.
     #[must_use]
     pub fn render(&self) -> String {
         self.0.render()
     }
 
-    /// Sums up what was measured, for ever. Without it, each measurement stays in
-    /// memory until somebody asks.
+    /// Aggregates measurements, forever. Without it, each measurement stays in
+    /// memory until the next scrape.
     pub async fn keep(self) {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;

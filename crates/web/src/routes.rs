@@ -1,5 +1,5 @@
-//! All routes, each with the role that it needs: there is no other way to add
-//! one, so none can be forgotten.
+//! All routes, each with the role that it needs. A route cannot be added without
+//! one.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -10,18 +10,18 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use task_engine_store::token::Role;
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 use crate::{api, guard, pages};
 
-/// A route, and who may use it.
+/// A route and its role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Route {
     /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE`.
     pub method: &'static str,
-    /// The path, with `{names}` for what varies.
+    /// The path, with `{names}` of parameters.
     pub path: &'static str,
-    /// The lowest role that may use it; `None`: everybody.
+    /// The lowest role that may use it; `None`: open to all.
     pub needs: Option<Role>,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct Routes {
     list: Vec<Route>,
 }
 
-/// Larger bodies are refused before they are read.
+/// Larger bodies are refused.
 pub(crate) const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// From those whom nobody knows.
+/// For requests without authentication.
 const OPEN_BODY_MAX_BYTES: usize = 64 * 1024;
 
 impl Routes {
-    /// For everybody, known or not.
+    /// Without authentication.
     pub(crate) fn open<H: Handler<T, App>, T: 'static>(
         mut self,
         path: &'static str,
@@ -49,7 +49,7 @@ impl Routes {
         self
     }
 
-    /// The same for a form that is sent: the login.
+    /// The same for forms: login, logout, theme.
     pub(crate) fn open_post<H: Handler<T, App>, T: 'static>(
         mut self,
         path: &'static str,
@@ -131,12 +131,11 @@ pub(crate) fn all() -> Vec<Route> {
 pub(crate) fn router(app: App) -> Router {
     collect()
         .router
-        .fallback(|| async { Problem::not_found("There is nothing at this address.") })
+        .fallback(|| async { ApiError::not_found("There is nothing at this address.") })
         .method_not_allowed_fallback(|| async {
-            Problem::new(
+            ApiError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "Method not allowed",
-                "There is nothing at this address for this method.",
+                "This address does not support this method.",
             )
         })
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
@@ -145,8 +144,7 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// What axum itself refuses (a body that is too large, a query that cannot be
-/// read) becomes a problem like any other.
+/// Turns rejections of axum (body too large, unreadable query) into an `ApiError`.
 async fn plain_rejections(
     request: axum::extract::Request,
     next: axum::middleware::Next,
@@ -154,7 +152,7 @@ async fn plain_rejections(
     use axum::response::IntoResponse;
     let response = next.run(request).await;
     let plain = response.status().is_client_error()
-        && response.extensions().get::<Problem>().is_none()
+        && response.extensions().get::<ApiError>().is_none()
         && response
             .headers()
             .get(axum::http::header::CONTENT_TYPE)
@@ -165,6 +163,5 @@ async fn plain_rejections(
     let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), 64 * 1024).await.unwrap_or_default();
     let detail = String::from_utf8_lossy(&body).into_owned();
-    let title = status.canonical_reason().unwrap_or("Bad request");
-    Problem::new(status, title, detail).into_response()
+    ApiError::new(status, detail).into_response()
 }

@@ -1,13 +1,13 @@
-//! What engines have counted, step by step, ready to be drawn.
+//! Rollups as the steps of a chart.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use task_engine_store::rollup::{ClassTotal, RollupRow, TimeHistogram};
 
-use crate::glance::Span;
+use crate::cache::Span;
 
-/// All steps from the first to now, also those in which nothing ended.
+/// All steps up to now, also those without an ended attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
     pub(crate) steps: Vec<Step>,
@@ -15,7 +15,7 @@ pub(crate) struct Series {
     pub(crate) classes: Vec<ClassTotal>,
 }
 
-/// What ended within one step.
+/// The attempts that ended within one step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Step {
     pub(crate) at: Timestamp,
@@ -36,7 +36,7 @@ impl Series {
     pub(crate) fn of(rows: &[RollupRow], now: Timestamp, over: Span) -> Self {
         let mut steps = empty_steps(now, over);
         for row in rows {
-            // A row of before or after is that of a clock that was put right.
+            // Rows outside come from a clock that was changed.
             if let Ok(place) = steps.binary_search_by_key(&row.at, |step| step.at) {
                 let step = &mut steps[place];
                 step.ok += row.ok;
@@ -53,14 +53,14 @@ impl Series {
         self.steps.iter().map(Step::ended).sum()
     }
 
-    /// How many attempts did their work in a second, over the last few steps;
-    /// `None` if none did.
+    /// Successful attempts per second over the last few steps; `None` if there
+    /// are none.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn ok_per_sec(&self, now: Timestamp) -> Option<f64> {
         const STEPS: usize = 6;
-        let lately = &self.steps[self.steps.len().saturating_sub(STEPS)..];
-        let secs = now.duration_since(lately.first()?.at).as_secs_f64().max(1.0);
-        let ok: u64 = lately.iter().map(|step| step.ok).sum();
+        let recent = &self.steps[self.steps.len().saturating_sub(STEPS)..];
+        let secs = now.duration_since(recent.first()?.at).as_secs_f64().max(1.0);
+        let ok: u64 = recent.iter().map(|step| step.ok).sum();
         (ok > 0).then(|| ok as f64 / secs)
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_is_there_and_has_the_sum_of_its_classes() {
+    fn steps_sum_their_classes() {
         let now: Timestamp = "2026-11-16T04:00:30Z".parse().unwrap();
         let rows = [
             row("2026-11-16T03:00:00Z", "a", 1, 0),

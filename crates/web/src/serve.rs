@@ -1,12 +1,11 @@
 //! The router on a socket.
 //!
-//! There are only so many places for connections: the engine beside the dashboard
-//! needs files and memory, too. Half a request, or none, is waited for only so
-//! long. When all places are taken, a new connection gets that of one that is
-//! waited for (`serve/places.rs`), so that slow clients cannot keep a probe of
-//! `/livez` out.
+//! The number of connections is limited: an engine in the same process needs files
+//! and memory, too. Reading a request has a time limit. When all slots are taken,
+//! a new connection evicts an idle one (`serve/slots.rs`), so that slow clients
+//! cannot block a probe of `/livez`.
 
-mod places;
+mod slots;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,19 +27,18 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use crate::dashboard::Dashboard;
-use places::{Place, Places};
+use slots::{ConnectionSlot, ConnectionSlots};
 
-/// How long requests may take after the server is to stop.
-const GRACE: Duration = Duration::from_secs(5);
-/// So many connections at once.
+/// Time for open requests after the server is asked to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Concurrent connections.
 const CONNECTIONS_MAX: usize = 512;
-/// The first line and the headers of a request, also of the next one on a
-/// connection that is kept, come within this time.
-const HEAD_WITHIN: Duration = Duration::from_secs(15);
-/// The whole body comes within this time.
-const BODY_WITHIN: Duration = Duration::from_secs(60);
-/// What is wrong with a socket that cannot accept may be over then.
-const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+/// For the head of a request, also of the next one on a kept-alive connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// For the whole body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause after `accept` failed.
+const ACCEPT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Serves a dashboard until `stop` is cancelled.
 pub async fn serve(
@@ -48,7 +46,7 @@ pub async fn serve(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let limits = Limits { connections: CONNECTIONS_MAX, head: HEAD_WITHIN, body: BODY_WITHIN };
+    let limits = Limits { connections: CONNECTIONS_MAX, head: HEAD_TIMEOUT, body: BODY_TIMEOUT };
     serve_within(limits, dashboard, listener, stop).await;
     Ok(())
 }
@@ -67,23 +65,23 @@ async fn serve_within(
     stop: CancellationToken,
 ) {
     let router = dashboard.stop_with(stop.clone()).router();
-    let places = Places::new(limits.connections);
+    let slots = ConnectionSlots::new(limits.connections);
     let connections = TaskTracker::new();
     loop {
         let next = async {
             let (stream, peer) = accept(&listener).await;
-            (stream, peer, places.take(peer.ip()).await)
+            (stream, peer, slots.take(peer.ip()).await)
         };
-        let (stream, peer, place) = tokio::select! {
+        let (stream, peer, slot) = tokio::select! {
             next = next => next,
             () = stop.cancelled() => break,
         };
         let router = router.clone();
-        connections.spawn(answer(limits, router, stream, peer, stop.clone(), place));
+        connections.spawn(answer(limits, router, stream, peer, stop.clone(), slot));
     }
     connections.close();
-    // Somebody reads slowly, or not at all: that is no reason to stay.
-    let _ = timeout(GRACE, connections.wait()).await;
+    // A client that does not read must not delay the stop.
+    let _ = timeout(STOP_TIMEOUT, connections.wait()).await;
 }
 
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
@@ -93,13 +91,13 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "the dashboard cannot accept connections");
-                sleep(ACCEPT_AGAIN).await;
+                sleep(ACCEPT_RETRY_AFTER).await;
             }
         }
     }
 }
 
-/// Somebody left before they came in.
+/// The client is gone already.
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -111,19 +109,19 @@ async fn answer(
     stream: TcpStream,
     peer: SocketAddr,
     stop: CancellationToken,
-    place: Place,
+    slot: ConnectionSlot,
 ) {
-    let place = Arc::new(place);
-    let of_service = Arc::clone(&place);
+    let slot = Arc::new(slot);
+    let service_slot = Arc::clone(&slot);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let (router, place) = (router.clone(), Arc::clone(&of_service));
+        let (router, slot) = (router.clone(), Arc::clone(&service_slot));
         async move {
-            place.works();
-            let body = |body| impatient(Body::new(body), limits.body, Arc::clone(&place));
+            slot.set_busy();
+            let body = |body| with_deadline(Body::new(body), limits.body, Arc::clone(&slot));
             let mut request = request.map(body);
             request.extensions_mut().insert(ConnectInfo(peer));
             let response = router.oneshot(request).await;
-            place.waits();
+            slot.set_idle();
             response
         }
     });
@@ -133,24 +131,24 @@ async fn answer(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     tokio::select! {
-        // What broke is on the other end.
+        // An error is that of the client.
         _ = connection.as_mut() => return,
-        () = place.given_away() => return,
+        () = slot.evicted() => return,
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
-/// The same body, as long as it comes in time.
-fn impatient(body: Body, within: Duration, place: Arc<Place>) -> Body {
+/// The body, with a time limit.
+fn with_deadline(body: Body, within: Duration, slot: Arc<ConnectionSlot>) -> Body {
     let deadline = Instant::now() + within;
     let parts = stream::unfold(Some(body.into_data_stream()), move |body| {
-        let place = Arc::clone(&place);
+        let slot = Arc::clone(&slot);
         async move {
             let mut body = body?;
-            place.waits();
+            slot.set_idle();
             let part = timeout_at(deadline, body.next()).await;
-            place.works();
+            slot.set_busy();
             match part {
                 Ok(part) => Some((part?, Some(body))),
                 Err(late) => Some((Err(axum::Error::new(late)), None)),
@@ -189,15 +187,15 @@ mod tests {
     }
 
     impl Site {
-        async fn says(&self, text: &str) -> TcpStream {
+        async fn send(&self, text: &str) -> TcpStream {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             stream.write_all(text.as_bytes()).await.unwrap();
             stream
         }
     }
 
-    /// All that is answered until the other end hangs up.
-    async fn heard(mut stream: TcpStream) -> String {
+    /// The response until the server closes the connection.
+    async fn response(mut stream: TcpStream) -> String {
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         text
@@ -206,34 +204,34 @@ mod tests {
     const GET: &str = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
     #[tokio::test]
-    async fn half_a_request_is_not_waited_for() {
+    async fn incomplete_head_times_out() {
         let site = site(Limits { connections: 9, head: SOON, body: LATE }).await;
         for half in ["", "GET / HT", "GET / HTTP/1.1\r\nhost: localhost\r\nx: "] {
-            let answer = heard(site.says(half).await).await;
+            let answer = response(site.send(half).await).await;
             assert!(!answer.contains("200 OK"), "{half:?}: {answer}");
         }
         let kept = GET.replace("close", "keep-alive");
-        assert!(heard(site.says(&kept).await).await.contains("200 OK"), "and no second one");
+        assert!(response(site.send(&kept).await).await.contains("200 OK"), "and no second one");
     }
 
     #[tokio::test]
-    async fn half_a_body_is_not_waited_for() {
+    async fn incomplete_body_times_out() {
         let site = site(Limits { connections: 9, head: LATE, body: SOON }).await;
         let half = "POST /api/v1/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
-        let answer = heard(site.says(half).await).await;
+        let answer = response(site.send(half).await).await;
         assert!(answer.contains("400 Bad Request") && answer.contains("complete"), "{answer}");
     }
 
     #[tokio::test]
-    async fn who_finds_no_place_gets_the_next_one() {
+    async fn new_connection_evicts_idle_one() {
         let site = site(Limits { connections: 2, head: SOON, body: LATE }).await;
-        let (_one, _other) = (site.says("GET").await, site.says("GET").await);
-        assert!(heard(site.says(GET).await).await.contains("200 OK"));
+        let (_one, _other) = (site.send("GET").await, site.send("GET").await);
+        assert!(response(site.send(GET).await).await.contains("200 OK"));
     }
 
-    /// The answer to a probe, which gives up as probes do.
+    /// The response to a probe with a time limit.
     async fn probe(site: &Site) -> String {
-        let answer = async { heard(site.says(GET).await).await };
+        let answer = async { response(site.send(GET).await).await };
         timeout(Duration::from_secs(5), answer).await.expect("the probe is answered")
     }
 
@@ -243,9 +241,9 @@ mod tests {
         let begun = ["", "GET / HT", "GET / HTTP/1.1\r\nhost: localhost\r\nx: "];
         let mut slow = Vec::new();
         for n in 0..400 {
-            slow.push(site.says(begun[n % 3]).await);
+            slow.push(site.send(begun[n % 3]).await);
             if n % 20 == 0 {
-                assert!(probe(&site).await.contains("200 OK"), "beside {n} slow connections");
+                assert!(probe(&site).await.contains("200 OK"), "with {n} slow connections");
             }
         }
     }
@@ -256,21 +254,21 @@ mod tests {
         let half = "POST /login HTTP/1.1\r\nhost: localhost\r\norigin: http://localhost\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: 99\r\n\r\nsecret=";
         let mut slow = Vec::new();
         for n in 0..100 {
-            slow.push(site.says(half).await);
+            slow.push(site.send(half).await);
             if n % 10 == 0 {
-                assert!(probe(&site).await.contains("200 OK"), "beside {n} slow bodies");
+                assert!(probe(&site).await.contains("200 OK"), "with {n} slow bodies");
             }
         }
     }
 
     #[tokio::test]
-    async fn absurd_length_is_refused_at_once() {
+    async fn oversized_length_is_refused_early() {
         let site = site(Limits { connections: 9, head: LATE, body: LATE }).await;
         for length in ["99999999999999", "16777217"] {
             let huge = format!(
                 "POST /api/v1/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
             );
-            let answer = heard(site.says(&huge).await).await;
+            let answer = response(site.send(&huge).await).await;
             assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
         }
     }
@@ -281,21 +279,21 @@ mod tests {
         let two = GET.replace("host: localhost", "host: localhost\r\nhost: localhost");
         let other = GET.replace("GET /livez", "GET http://evil.test/livez");
         for request in [two, other] {
-            let answer = heard(site.says(&request).await).await;
+            let answer = response(site.send(&request).await).await;
             assert!(answer.starts_with("HTTP/1.1 400 "), "{request}: {answer}");
         }
         let same = GET.replace("GET /livez", "GET http://localhost/livez");
-        assert!(heard(site.says(&same).await).await.contains("200 OK"));
+        assert!(response(site.send(&same).await).await.contains("200 OK"));
     }
 
     #[tokio::test]
-    async fn it_stops_though_somebody_listens() {
+    async fn stops_with_open_event_stream() {
         let site = site(Limits { connections: 9, head: LATE, body: LATE }).await;
         let listens = "GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        let mut listener = site.says(listens).await;
+        let mut listener = site.send(listens).await;
         listener.read_u8().await.unwrap();
         site.stop.cancel();
         site.serving.await.unwrap();
-        assert!(heard(listener).await.contains("figures"));
+        assert!(response(listener).await.contains("stats"));
     }
 }

@@ -1,12 +1,11 @@
-//! Those who have shown once who they are.
+//! Sessions of logged-in users.
 //!
-//! A session is a cookie that says who, until when, and by which token, with a
-//! keyed hash over it: a server keeps nothing, and all servers of one database
-//! (with the same password) know each other's sessions. One that was begun with a
-//! token ends with it, because the token is looked up at every request. Its key
-//! has nothing to do with the password: else whoever has a token, and so a cookie,
-//! could try passwords on that cookie. Who logs out ends a session for all
-//! servers: its id is written down until it would have expired.
+//! A session is a cookie with a name, an expiry and the hash of a token, signed
+//! with a keyed hash. Servers store nothing, and all servers of one database (with
+//! the same password) accept each other's sessions. A session of a token ends with
+//! the token, which is looked up at every request. Its key does not depend on the
+//! password: else a user with a token could guess passwords against the own cookie.
+//! Logging out ends a session on all servers: its id is stored until it expires.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,23 +17,23 @@ use serde::{Deserialize, Serialize};
 use task_engine_store::login::LoginId;
 use task_engine_store::token::Role;
 
-use crate::keys::Made;
+use crate::keys::DerivedKeys;
 
-/// What a session cookie says.
+/// The content of a session cookie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Session {
-    /// Tells sessions apart, in hexadecimal digits.
+    /// In hexadecimal digits.
     id: String,
     pub(crate) name: String,
     pub(crate) role: Role,
     /// Seconds since 1970.
     expires: i64,
-    /// The hash of the token that it was begun with, in hexadecimal digits.
+    /// The hash of its token, in hexadecimal digits.
     pub(crate) token: Option<String>,
 }
 
-const LASTS: Duration = Duration::from_secs(12 * 3600);
-pub(crate) const MAX_AGE_SECS: u64 = LASTS.as_secs();
+const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
+pub(crate) const MAX_AGE_SECS: u64 = SESSION_TTL.as_secs();
 
 impl Session {
     pub(crate) fn new(name: String, role: Role, token: Option<String>) -> Self {
@@ -45,24 +44,24 @@ impl Session {
     }
 
     /// The value of the cookie; `None` for a session of a password that is not set.
-    pub(crate) fn cookie(&self, keys: &Made) -> Option<String> {
+    pub(crate) fn cookie(&self, keys: &DerivedKeys) -> Option<String> {
         let text = serde_json::to_vec(self).expect("texts and numbers are JSON");
         let text = to_hex(&text);
         let mark = blake3::keyed_hash(self.key(keys)?, text.as_bytes());
         Some(format!("{text}.{}", mark.to_hex()))
     }
 
-    /// Whose cookie this is, unless it is forged, or too old.
-    pub(crate) fn read(cookie: &str, keys: &Made) -> Option<Self> {
+    /// The session of a cookie, unless it is forged or expired.
+    pub(crate) fn read(cookie: &str, keys: &DerivedKeys) -> Option<Self> {
         let (text, mark) = cookie.split_once('.')?;
         let session: Self = serde_json::from_slice(&from_hex(text)?).ok()?;
         let expected = blake3::keyed_hash(session.key(keys)?, text.as_bytes());
-        // In constant time, as this type compares itself.
+        // This type compares in constant time.
         let same = blake3::Hash::from_hex(mark).is_ok_and(|mark| mark == expected);
         (same && session.expires > now()).then_some(session)
     }
 
-    fn key<'a>(&self, keys: &'a Made) -> Option<&'a [u8; 32]> {
+    fn key<'a>(&self, keys: &'a DerivedKeys) -> Option<&'a [u8; 32]> {
         if self.token.is_some() { Some(&keys.by_token) } else { keys.by_password.as_ref() }
     }
 
@@ -70,18 +69,18 @@ impl Session {
         from_hex(&self.id)?.try_into().ok().map(LoginId)
     }
 
-    /// How long it would still last.
-    pub(crate) fn rest(&self) -> Duration {
+    /// The time until it expires.
+    pub(crate) fn remaining(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.expires - now()).unwrap_or(0))
     }
 }
 
-/// Of this machine: a session is nothing that the database knows about.
+/// By the clock of this machine: the database does not know sessions.
 fn now() -> i64 {
     Timestamp::now().as_second()
 }
 
-/// Whether two texts are the same, in a time that tells nothing about them.
+/// Compares two texts in constant time.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     blake3::hash(one.as_bytes()) == blake3::hash(other.as_bytes())
 }
@@ -97,17 +96,17 @@ pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
-/// Counts what was tried in vain, so that nobody tries for long.
+/// Limits failed logins by address.
 #[derive(Default)]
-pub(crate) struct Attempts(Mutex<HashMap<IpAddr, (u32, Instant)>>);
+pub(crate) struct FailureLimiter(Mutex<HashMap<IpAddr, (u32, Instant)>>);
 
-/// So many in this time, from one address.
+/// Failures per window and address.
 const FAILURES_MAX: u32 = 10;
-const FAILURES_OVER: Duration = Duration::from_secs(60);
-/// More addresses are not remembered: then those of long ago are forgotten.
+const FAILURES_WINDOW: Duration = Duration::from_secs(60);
+/// Above this, addresses with old failures are removed.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// Somebody with one address of IPv6 has 2^64 of them.
+/// A client with one IPv6 address usually has 2^64 of them.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -118,26 +117,26 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Attempts {
+impl FailureLimiter {
     /// Whether this address must wait.
     pub(crate) fn too_many(&self, from: IpAddr) -> bool {
-        let attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts
-            .get(&network(from))
-            .is_some_and(|(count, since)| *count >= FAILURES_MAX && since.elapsed() < FAILURES_OVER)
+        let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.get(&network(from)).is_some_and(|(count, since)| {
+            *count >= FAILURES_MAX && since.elapsed() < FAILURES_WINDOW
+        })
     }
 
-    /// Notes a failure. True if it is the one that is too many.
+    /// Records a failure. True if it reaches the limit.
     pub(crate) fn failed(&self, from: IpAddr) -> bool {
-        let mut attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if attempts.len() >= ADDRESSES_MAX {
-            attempts.retain(|_, (_, since)| since.elapsed() < FAILURES_OVER);
-            if attempts.len() >= ADDRESSES_MAX {
-                attempts.clear();
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() >= ADDRESSES_MAX {
+            failures.retain(|_, (_, since)| since.elapsed() < FAILURES_WINDOW);
+            if failures.len() >= ADDRESSES_MAX {
+                failures.clear();
             }
         }
-        let (count, since) = attempts.entry(network(from)).or_insert((0, Instant::now()));
-        if since.elapsed() >= FAILURES_OVER {
+        let (count, since) = failures.entry(network(from)).or_insert((0, Instant::now()));
+        if since.elapsed() >= FAILURES_WINDOW {
             (*count, *since) = (0, Instant::now());
         }
         *count += 1;
@@ -155,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    fn keys(database: u8, password: Option<&str>) -> Made {
-        Made::of(&DatabaseKey([database; 32]), password)
+    fn keys(database: u8, password: Option<&str>) -> DerivedKeys {
+        DerivedKeys::of(&DatabaseKey([database; 32]), password)
     }
 
     #[test]
@@ -177,7 +176,7 @@ mod tests {
         let own = keys(1, Some("a long password"));
         let session = Session::new("ann".into(), Role::Viewer, Some("00".into()));
         let cookie = session.cookie(&own).unwrap();
-        // A right guess cannot be told from a wrong one.
+        // A correct guess looks like a wrong one.
         assert_eq!(Session::read(&cookie, &keys(1, Some("another password"))), Some(session));
         let (text, mark) = cookie.split_once('.').unwrap();
         let changed = String::from_utf8(from_hex(text).unwrap()).unwrap().replace("\"00\"", "null");
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_no_session() {
+    fn changed_cookies_are_refused() {
         let own = keys(1, Some("a long password"));
         let cookie = Session::new("ann".into(), Role::Viewer, None).cookie(&own).unwrap();
         let (text, mark) = cookie.split_once('.').unwrap();
@@ -204,24 +203,24 @@ mod tests {
     }
 
     #[test]
-    fn nobody_tries_for_long() {
-        let attempts = Attempts::default();
+    fn failures_are_limited_by_address() {
+        let failures = FailureLimiter::default();
         let (one, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        let told = (0..20).filter(|_| attempts.failed(one)).count();
-        assert_eq!(told, 1);
-        assert!(attempts.too_many(one) && !attempts.too_many(other));
-        attempts.succeeded(one);
-        assert!(!attempts.too_many(one));
+        let reached = (0..20).filter(|_| failures.failed(one)).count();
+        assert_eq!(reached, 1);
+        assert!(failures.too_many(one) && !failures.too_many(other));
+        failures.succeeded(one);
+        assert!(!failures.too_many(one));
     }
 
     #[test]
-    fn a_network_is_one_address() {
-        let attempts = Attempts::default();
+    fn ipv6_network_counts_once() {
+        let failures = FailureLimiter::default();
         for host in 0..10 {
-            attempts.failed(format!("2001:db8:1:2::{host}").parse().unwrap());
-            attempts.failed(format!("::ffff:10.0.0.{host}").parse().unwrap());
+            failures.failed(format!("2001:db8:1:2::{host}").parse().unwrap());
+            failures.failed(format!("::ffff:10.0.0.{host}").parse().unwrap());
         }
-        let waits = |from: &str| attempts.too_many(from.parse().unwrap());
+        let waits = |from: &str| failures.too_many(from.parse().unwrap());
         assert!(waits("2001:db8:1:2:ffff::1") && !waits("2001:db8:1:3::1"));
         assert!(!waits("10.0.0.1") && !waits("::ffff:10.0.0.1"));
     }

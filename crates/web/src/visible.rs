@@ -1,14 +1,12 @@
-//! Characters that change how the text around them reads are shown as escapes.
+//! Shows invisible and bidirectional control characters as escapes.
 //!
-//! Names, errors and logs come from whoever creates tasks. U+202E in one of them
-//! would turn the words beside it round; a control character is not seen at all.
-//! All pages pass through here, so that no page can forget it. Escapes are those
-//! of JSON: what is copied from a page means the same.
+//! Names, errors and logs are user input. U+202E in one of them would reverse the
+//! text around it. All pages pass through here. The escapes are those of JSON, so
+//! copied JSON keeps its meaning.
 
 use std::borrow::Cow;
 
-/// A page with such characters of its text as escapes. What is in tags stays (a
-/// value of a field, an address), and so does what is typed into a text area.
+/// Escapes the text of a page. Attributes and text areas stay as they are.
 pub(crate) fn page(html: &str) -> Cow<'_, str> {
     if !html.contains(is_hidden) {
         return Cow::Borrowed(html);
@@ -18,7 +16,7 @@ pub(crate) fn page(html: &str) -> Cow<'_, str> {
     while let Some(begin) = rest.find('<') {
         escape(&rest[..begin], &mut out);
         rest = &rest[begin..];
-        // Everything in a page is escaped, so a tag ends at the first `>`.
+        // Attribute values are escaped, so a tag ends at the first `>`.
         let raw = if rest.starts_with("<textarea") { "</textarea>" } else { ">" };
         let end = rest.find(raw).map_or(rest.len(), |at| at + raw.len());
         out.push_str(&rest[..end]);
@@ -41,8 +39,7 @@ fn escape(text: &str, out: &mut String) {
 fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\r' | '\t' => false,
-        // What turns the direction of reading, what ends a line unseen, and a mark
-        // that belongs at the beginning of files.
+        // Bidirectional controls, line separators, byte order mark.
         '\u{61c}'
         | '\u{200e}'
         | '\u{200f}'

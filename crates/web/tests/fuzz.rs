@@ -1,7 +1,7 @@
 //! Random and mutated requests to every route of the real router, on both stores:
-//! no panic, no answer of 500 or above, none that takes long.
+//! no panic, no status of 500 or above, no slow response.
 //!
-//! `FUZZ_SECONDS=600 cargo test -p task-engine-web --test fuzz` goes on for longer
+//! `FUZZ_SECONDS=600 cargo test -p task-engine-web --test fuzz` runs longer
 //! (10 s otherwise, on each store); `FUZZ_SEED` repeats a run.
 
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use axum::http::{Method, Request};
 use fastrand::Rng;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine_conformance::TestServer;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role, Route};
 use tower::ServiceExt as _;
 
-/// A machine that is busy with other tests takes its time.
+/// Generous: the machine may run other tests.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What is valid somewhere: mutated, and sent everywhere.
+/// Valid requests, mutated and sent to every route.
 const BODIES: [&str; 18] = [
     "",
     "{}",
     "[]",
     r#"{"class":"a","parameters":{"n":1,"s":"é","l":[1,{"x":null}]},"queue":"q","priority":3}"#,
     r#"{"class":"a","after":"10m","key":"k","scope":"active","on_conflict":"replace"}"#,
-    r#"{"class":"a","at":"2126-01-01T00:00:00Z","correlation":"c","retry":{"maximum":3,"factor":2.5}}"#,
+    r#"{"class":"a","scheduled_at":"2126-01-01T00:00:00Z","correlation_id":"c","retry":{"maximum":3,"factor":2.5}}"#,
     r#"{"tasks":[{"class":"a"},{"class":"b","parameters":{"p":"[secret]"}}]}"#,
     r#"[{"class":"a","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}]"#,
     r#"{"ids":[1,2,"3"],"reason":"why","dry_run":true}"#,
@@ -40,7 +40,7 @@ const BODIES: [&str; 18] = [
     r#"{"name":"t","role":"viewer","expires_in":"90 days"}"#,
     "ids=1&ids=2&reason=x&back=/tasks&verb=retry&filter=status%3Dfailed",
     "class=a&parameters=%7B%22n%22%3A1%7D&queue=q&priority=1&in=10m&once=abc&then=created",
-    "name=s&rule=0+3+*+*+*&zone=UTC&class=a&parameters=%7B%7D&missed=last&overlap=allow&do=preview",
+    "name=s&rule=0+3+*+*+*&time_zone=UTC&class=a&parameters=%7B%7D&missed=last&overlap=allow&do=preview",
 ];
 
 const NAMES: [&str; 30] = [
@@ -65,7 +65,7 @@ const NAMES: [&str; 30] = [
     "done",
     "to",
     "text",
-    "at",
+    "scheduled_at",
     "queue",
     "class",
     "parameters",
@@ -186,7 +186,7 @@ fn query(random: &mut Rng) -> String {
     query.finish()
 }
 
-/// Something was inserted, removed, doubled or replaced, some times.
+/// Random insertions, deletions, duplications and replacements.
 fn mutated(random: &mut Rng, text: &str) -> String {
     let mut chars: Vec<char> = text.chars().collect();
     for _ in 0..random.usize(..4) {
@@ -225,7 +225,7 @@ fn request(random: &mut Rng, route: &Route) -> Request<Body> {
     request = request.uri(uri).header("host", "localhost");
     request = request.header("sec-fetch-site", "same-origin");
     let kinds = ["application/json", "application/x-www-form-urlencoded", "text/plain", "a/b;;c"];
-    // Most bodies are of the kind that the route takes.
+    // Mostly with the content type of the route.
     let is_api = route.path.starts_with("/api/");
     let kind = if random.u8(..8) == 0 { pick(random, &kinds) } else { kinds[usize::from(!is_api)] };
     request = request.header("content-type", kind);

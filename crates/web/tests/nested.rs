@@ -1,4 +1,4 @@
-//! Mounted below a path of an application, which knows who comes.
+//! The dashboard nested in an application with its own users.
 
 use std::sync::Arc;
 
@@ -41,14 +41,14 @@ async fn text(response: Response<Body>) -> String {
     String::from_utf8(to_bytes(response.into_body(), 1 << 24).await.unwrap().to_vec()).unwrap()
 }
 
-fn said<'a>(response: &'a Response<Body>, name: &str) -> &'a str {
+fn header_of<'a>(response: &'a Response<Body>, name: &str) -> &'a str {
     response.headers().get(name).map_or("", |value| value.to_str().unwrap())
 }
 
 #[tokio::test]
-async fn every_address_is_below_the_path() {
-    let everybody = |_: &_| Some(Actor::new("ann", Role::Admin));
-    let site = site(Access::by(everybody)).await;
+async fn links_are_below_the_path() {
+    let admin = |_: &_| Some(Actor::new("ann", Role::Admin));
+    let site = site(Access::by(admin)).await;
     for path in ["", "/", "/tasks", "/tasks/1", "/tasks/1/edit", "/errors", "/queues", "/schedules"]
         .into_iter()
         .chain(["/instances", "/audit", "/tokens", "/health", "/tasks/preview?verb=cancel&ids=1"])
@@ -68,19 +68,22 @@ async fn every_address_is_below_the_path() {
             assert!(!to.starts_with("/admin"), "{path}: it would come twice: {}", &to[..40]);
         }
     }
-    let told = ask(&site, post("/admin/tasks/actions/cancel", "ids=1&back=/tasks/1")).await;
-    assert_eq!(told.status(), 303);
-    assert!(said(&told, "location").starts_with("/admin/tasks/tasks/1?done="), "{told:?}");
-    let told = ask(&site, post("/admin/tasks/theme", "theme=dark&to=//evil.test")).await;
-    assert_eq!(said(&told, "location"), "/admin/tasks");
-    assert!(said(&told, "set-cookie").contains("Path=/admin/tasks;"), "{told:?}");
+    let response = ask(&site, post("/admin/tasks/actions/cancel", "ids=1&back=/tasks/1")).await;
+    assert_eq!(response.status(), 303);
+    assert!(
+        header_of(&response, "location").starts_with("/admin/tasks/tasks/1?done="),
+        "{response:?}"
+    );
+    let response = ask(&site, post("/admin/tasks/theme", "theme=dark&to=//evil.test")).await;
+    assert_eq!(header_of(&response, "location"), "/admin/tasks");
+    assert!(header_of(&response, "set-cookie").contains("Path=/admin/tasks;"), "{response:?}");
 }
 
 /// `nest` does not answer at `/admin/tasks/`, so nothing leads there.
 #[tokio::test]
-async fn every_link_leads_somewhere_by_either_way_to_mount_it() {
-    let everybody = |_: &_| Some(Actor::new("ann", Role::Admin));
-    let tasks = dashboard(Access::by(everybody)).await;
+async fn links_work_with_nest_and_service() {
+    let admin = |_: &_| Some(Actor::new("ann", Role::Admin));
+    let tasks = dashboard(Access::by(admin)).await;
     for site in [
         Router::new().nest("/admin/tasks", tasks.clone()),
         Router::new().nest_service("/admin/tasks", tasks),
@@ -96,28 +99,31 @@ async fn every_link_leads_somewhere_by_either_way_to_mount_it() {
 }
 
 #[tokio::test]
-async fn whom_the_application_does_not_know_is_refused() {
+async fn unknown_users_are_refused() {
     let site = site(Access::by(|_: &_| None)).await;
     for path in ["", "/tasks", "/api/v1/tasks", "/metrics", "/events"] {
-        let told = ask(&site, get(&format!("/admin/tasks{path}"))).await;
-        assert_eq!(told.status(), 401, "{path}");
+        let response = ask(&site, get(&format!("/admin/tasks{path}"))).await;
+        assert_eq!(response.status(), 401, "{path}");
     }
-    let told = ask(&site, post("/admin/tasks/actions/cancel", "ids=1")).await;
-    assert_eq!(told.status(), 401);
-    // The password and the tokens of the dashboard are not the application's.
-    let told = ask(&site, post("/admin/tasks/login", "secret=")).await;
-    assert_eq!(said(&told, "set-cookie"), "");
+    let response = ask(&site, post("/admin/tasks/actions/cancel", "ids=1")).await;
+    assert_eq!(response.status(), 401);
+    // Password and tokens of the dashboard do not apply.
+    let response = ask(&site, post("/admin/tasks/login", "secret=")).await;
+    assert_eq!(header_of(&response, "set-cookie"), "");
 }
 
 #[tokio::test]
-async fn who_must_log_in_comes_back_below_the_path() {
+async fn login_returns_below_the_path() {
     let access = Access::closed().password("correct horse").unwrap();
     let site = site(access.public_url("https://app.example.com").unwrap()).await;
-    let told = ask(&site, get("/admin/tasks/tasks?filter=id%3D1")).await;
-    let login = said(&told, "location").to_owned();
+    let response = ask(&site, get("/admin/tasks/tasks?filter=id%3D1")).await;
+    let login = header_of(&response, "location").to_owned();
     assert_eq!(login, "/admin/tasks/login?to=%2Ftasks%3Ffilter%3Did%253D1");
     assert!(text(ask(&site, get(&login)).await).await.contains("value=\"/tasks?filter=id%3D1\""));
-    let told = ask(&site, post("/admin/tasks/login", "secret=correct+horse&to=/tasks")).await;
-    assert_eq!(said(&told, "location"), "/admin/tasks/tasks");
-    assert!(said(&told, "set-cookie").contains("Path=/admin/tasks; Max-Age"), "{told:?}");
+    let response = ask(&site, post("/admin/tasks/login", "secret=correct+horse&to=/tasks")).await;
+    assert_eq!(header_of(&response, "location"), "/admin/tasks/tasks");
+    assert!(
+        header_of(&response, "set-cookie").contains("Path=/admin/tasks; Max-Age"),
+        "{response:?}"
+    );
 }

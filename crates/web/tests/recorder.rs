@@ -1,9 +1,9 @@
-//! What is measured in this process is shown.
+//! Metrics of this process.
 
 use task_engine_web::Recorder;
 
 #[test]
-fn what_is_measured_is_counted_in_buckets() {
+fn durations_are_counted_in_buckets() {
     let recorder = Recorder::install().expect("the first");
     assert!(Recorder::install().is_err(), "there is one");
     let labels = [("class", "a"), ("outcome", "success")];

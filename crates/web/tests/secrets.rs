@@ -1,5 +1,5 @@
-//! A parameter that its class has declared secret is in no page and in no answer
-//! of the interface, but for who may see it and has asked.
+//! Secret parameters appear in no page and no response, except when an admin reveals
+//! them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn get(path: &str) -> Request<Body> {
     Request::get(path).header(header::HOST, "localhost").body(Body::empty()).unwrap()
 }
 
-/// A task that failed with the secret in its words, and a schedule of its class.
+/// A task whose error contains the secret, and a schedule of its class.
 async fn store_with_secret() -> Arc<SqliteStore> {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
@@ -56,7 +56,7 @@ async fn store_with_secret() -> Arc<SqliteStore> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_shown_nowhere() {
+async fn secrets_are_redacted_everywhere() {
     let store = store_with_secret().await;
     for route in Dashboard::routes().iter().filter(|route| route.method == "GET") {
         if route.path.ends_with("/events") {
@@ -76,7 +76,7 @@ async fn a_secret_is_shown_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_guesses_a_secret_by_asking() {
+async fn filters_cannot_probe_secrets() {
     let store = store_with_secret().await;
     for path in [
         "/tasks?filter=params.password~canary",
@@ -102,7 +102,7 @@ async fn nobody_guesses_a_secret_by_asking() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sees_a_secret_is_on_record() {
+async fn revealing_a_secret_is_audited() {
     let store = store_with_secret().await;
     let reveal = || {
         Request::post("/actions/reveal")
@@ -126,9 +126,9 @@ async fn who_sees_a_secret_is_on_record() {
     }
 }
 
-/// As an application creates it that knows the class, before any engine has.
+/// Created by an application before any engine knows the class.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_guesses_the_secret_of_a_task_that_no_engine_knows() {
+async fn unknown_class_keeps_its_secrets() {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
     let parameters =
@@ -188,14 +188,14 @@ async fn resent_guesses_reveal_nothing() {
     let (status, first) = create("4711", "ann").await;
     assert_eq!(status, StatusCode::CREATED, "{first}");
     let id = read(&first)["tasks"][0]["id"].clone();
-    // A wrong guess gets the answer of a right one, and changes nothing.
+    // A wrong guess gets the same response and changes nothing.
     for guess in ["4711", "0000", "[secret"] {
         let (status, text) = create(guess, "ann").await;
         assert_eq!((status, &read(&text)["tasks"][0]["id"]), (StatusCode::OK, &id), "{text}");
     }
     assert_eq!(create("4711", "bob").await.0, StatusCode::UNPROCESSABLE_ENTITY);
     let stored = store.task(id.as_i64().map(TaskId).unwrap()).await.unwrap().unwrap();
-    assert!(stored.task_parameters.as_str().contains("4711"));
+    assert!(stored.parameters.as_str().contains("4711"));
     assert!(stored.context.as_str().contains("order-17"), "{}", stored.context);
 
     let shown = [
@@ -228,7 +228,7 @@ async fn resent_guesses_reveal_nothing() {
 async fn placeholders_keep_stored_secrets() {
     let store = store_with_secret().await;
     let (_, text) = ask(&store, Role::Admin, get("/api/v1/schedules/nightly")).await;
-    let mut parameters = read(&text)["task_parameters"].clone();
+    let mut parameters = read(&text)["parameters"].clone();
     assert_eq!(parameters["password"], "[secret]");
     parameters["user"] = json!("bob");
     let schedule = json!({"rule": "0 4 * * *", "class": "log_in", "parameters": parameters});
@@ -236,9 +236,9 @@ async fn placeholders_keep_stored_secrets() {
     let (status, text) = ask(&store, Role::Admin, put(&schedule)).await;
     assert_eq!(status, StatusCode::OK, "{text}");
     let row = store.schedule("nightly").await.unwrap().0.unwrap();
-    let stored = read(row.definition().unwrap().task_parameters.as_str());
+    let stored = read(row.definition().unwrap().parameters.as_str());
     assert_eq!(stored, json!({"user": "bob", "password": CANARY}));
-    // To another class, nothing moves.
+    // Nothing moves to another class.
     let mut other = schedule.clone();
     other["class"] = json!("print");
     let (status, text) = ask(&store, Role::Admin, put(&other)).await;
@@ -252,12 +252,12 @@ async fn placeholders_keep_stored_secrets() {
     let id = read(&text)["tasks"][0]["id"].as_i64().unwrap();
     let path = format!("/api/v1/tasks/{id}");
     let (_, text) = ask(&store, Role::Operator, get(&path)).await;
-    let mut parameters = read(&text)["task_parameters"].clone();
+    let mut parameters = read(&text)["parameters"].clone();
     parameters["user"] = json!("eve");
     let edit = sent("PATCH", &path, &json!({"parameters": parameters}), None);
     let (status, text) = ask(&store, Role::Operator, edit).await;
     assert_eq!(status, StatusCode::OK, "{text}");
-    let stored = store.task(TaskId(id)).await.unwrap().unwrap().task_parameters;
+    let stored = store.task(TaskId(id)).await.unwrap().unwrap().parameters;
     assert_eq!(read(stored.as_str()), json!({"user": "eve", "password": CANARY}));
 
     let copy = json!({"class": "log_in", "parameters": parameters});

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use task_engine::postgres::tokio_postgres::{self, NoTls};
 use task_engine::postgres::{PgStore, Schema};
 use task_engine::{Client, Engine, Store};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 type Error = Box<dyn std::error::Error>;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Client, Json, NewTask, TaskId, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 /// Longer than any of them takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);

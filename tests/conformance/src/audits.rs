@@ -15,7 +15,7 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 use crate::Database;
-use crate::bench::Bench;
+use crate::fixture::Fixture;
 
 fn asked(actor: &str, target: &str, reason: Option<&str>, detail: &Value) -> NewAuditEntry {
     let detail = Json::encode(detail).expect("JSON");
@@ -29,9 +29,9 @@ async fn page(store: &dyn Store, before: Option<i64>, limit: u32) -> Vec<AuditEn
 }
 
 /// What was asked for, and what became of it: as it was said, whatever it says.
-pub async fn what_was_asked_and_done_is_on_record(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn audit_records_request_and_result(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     assert_eq!(page(store, None, 10).await, []);
     let texts = ["'; DROP TABLE audit; --", "é \u{1F600} \u{202E} {} $1 ?1 %s", &"x".repeat(4000)];
     for text in texts {
@@ -48,7 +48,7 @@ pub async fn what_was_asked_and_done_is_on_record(db: &dyn Database) {
             let second = store.audit(&first.ended(id, outcome, after.clone())).await;
             let second = second.expect("audit");
             // Another handle sees it: it was committed.
-            let other = Bench::open(db).await;
+            let other = Fixture::open(db).await;
             let found = page(&*other.store, None, 1).await.remove(0);
             assert_eq!((found.id, found.of, found.outcome), (second, Some(id), outcome));
             assert!(second > id);
@@ -67,12 +67,12 @@ pub async fn what_was_asked_and_done_is_on_record(db: &dyn Database) {
 }
 
 /// The longest detail fits, and nothing is cut.
-pub async fn the_longest_detail_is_kept(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn longest_audit_detail_is_kept(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let mut text = "x".repeat(DETAIL_BYTES_MAX - r#"{"a":""}"#.len());
     let entry = asked("ada", "", None, &json!({"a": text}));
-    bench.store.audit(&entry).await.expect("audit");
-    let found = page(&*bench.store, None, 1).await.remove(0);
+    fixture.store.audit(&entry).await.expect("audit");
+    let found = page(&*fixture.store, None, 1).await.remove(0);
     assert_eq!(found.detail.decode::<Value>().expect("JSON"), json!({"a": text}));
     assert_eq!((found.target.as_str(), found.reason), ("", None));
     text.push('x');
@@ -81,10 +81,10 @@ pub async fn the_longest_detail_is_kept(db: &dyn Database) {
 }
 
 /// Each page begins where the one before ended, and nobody writes over another.
-pub async fn the_record_is_read_in_pages(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn audit_is_read_in_pages(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let writers = (0..5).map(async |actor| {
-        let own = Bench::open(db).await;
+        let own = Fixture::open(db).await;
         for n in 0..10 {
             let entry = asked(&format!("actor {actor}"), &n.to_string(), None, &json!({}));
             own.store.audit(&entry).await.expect("audit");
@@ -94,7 +94,7 @@ pub async fn the_record_is_read_in_pages(db: &dyn Database) {
     let mut seen = Vec::new();
     loop {
         let before = seen.last().map(|entry: &AuditEntry| entry.id);
-        let next = page(&*bench.store, before, 7).await;
+        let next = page(&*fixture.store, before, 7).await;
         assert!(next.len() <= 7);
         if next.is_empty() {
             break;
@@ -111,9 +111,9 @@ pub async fn the_record_is_read_in_pages(db: &dyn Database) {
 }
 
 /// By who, what, when and which task; each is both entries of an action.
-pub async fn entries_are_found_by_filter(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn audit_entries_are_filtered(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     for (actor, action, target) in [
         ("ann", "tasks.retry", "task 7"),
         ("Annabel", "tasks.cancel", "tasks 5, 7, 17"),
@@ -151,9 +151,9 @@ pub async fn entries_are_found_by_filter(db: &dyn Database) {
 }
 
 /// Retention removes nothing that is young, and nobody can ask it to.
-pub async fn young_entries_are_not_pruned(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn recent_audit_entries_are_kept(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     store.audit(&asked("ada", "1", None, &json!({}))).await.expect("audit");
     assert_eq!(store.prune_audit(KEPT_MIN, 10).await, Ok(0));
     let refused = store.prune_audit(KEPT_MIN - Duration::from_secs(1), 10).await;

@@ -8,20 +8,20 @@ use task_engine_core::retry::RetryRule;
 use task_engine_store::check::{Check, Depth, Verdict};
 
 use crate::Database;
-use crate::bench::{Bench, WORK, knowing, new_instance, new_task, short_lived};
+use crate::fixture::{Fixture, WORK, new_instance, new_task, with_classes, with_expired_lease};
 
 /// A store where all is well has no wrong check, however deep it is looked at.
-pub async fn all_is_well_where_nothing_is_wrong(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    bench.create_work(2).await;
+pub async fn healthy_store_has_no_findings(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    fixture.create_work(2).await;
     let holds = engine.claim(2).await;
     engine.record(&[holds[0].succeeds()]).await;
-    bench.create(new_task("later").after(Duration::from_secs(3600))).await;
+    fixture.create(new_task("later").after(Duration::from_secs(3600))).await;
     for depth in [Depth::Quick, Depth::Standard, Depth::Deep] {
-        for check in bench.store.checks(depth).await.expect("checks") {
+        for check in fixture.store.checks(depth).await.expect("checks") {
             let expected = match check.name {
-                "wake_ups" if !db.is_told() => Verdict::Warning,
+                "wake_ups" if !db.receives_wake_ups() => Verdict::Warning,
                 _ => Verdict::Ok,
             };
             assert_eq!(check.verdict, expected, "{depth:?}: {check:?}");
@@ -32,28 +32,28 @@ pub async fn all_is_well_where_nothing_is_wrong(db: &dyn Database) {
 /// Tasks that a dead engine holds are found, with the command that helps, and
 /// are no longer when they have been recovered.
 pub async fn orphans_are_found(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.engine("alive").await;
-    let mut engine = bench.register(short_lived(new_instance("gone"))).await;
-    bench.create_work(3).await;
+    let fixture = Fixture::open(db).await;
+    fixture.engine("alive").await;
+    let mut engine = fixture.register(with_expired_lease(new_instance("gone"))).await;
+    fixture.create_work(3).await;
     engine.claim(3).await;
-    assert!(bench.lose(engine.id).await);
-    let orphans = check(&bench, "orphaned_tasks").await;
+    assert!(fixture.declare_lost(engine.id).await);
+    let orphans = check(&fixture, "orphaned_tasks").await;
     assert_eq!(orphans.verdict, Verdict::Wrong, "{orphans:?}");
     assert!(orphans.reason.contains("3 tasks"), "{orphans:?}");
     assert_eq!(orphans.remedy.as_deref(), Some("task-engine recover gone"));
-    bench.recover(engine.id).await;
-    assert_eq!(check(&bench, "orphaned_tasks").await.verdict, Verdict::Ok);
+    fixture.recover(engine.id).await;
+    assert_eq!(check(&fixture, "orphaned_tasks").await.verdict, Verdict::Ok);
 }
 
 /// Where no engine is alive, that is one finding, with all that follows from it.
 pub async fn no_live_engine_is_one_finding(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.register(short_lived(new_instance("gone"))).await;
-    bench.create_work(2).await;
-    bench.create(new_task("stranger").queue("far away").expect("a queue")).await;
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.register(with_expired_lease(new_instance("gone"))).await;
+    fixture.create_work(2).await;
+    fixture.create(new_task("stranger").queue("far away").expect("a queue")).await;
     engine.claim(1).await;
-    let checks = bench.store.checks(Depth::Quick).await.expect("checks");
+    let checks = fixture.store.checks(Depth::Quick).await.expect("checks");
     let about_work = ["engines", "orphaned_tasks", "unknown_classes", "unserved_queues"];
     let found: Vec<_> = checks.iter().filter(|check| about_work.contains(&check.name)).collect();
     let [found] = found[..] else { panic!("one finding, not {found:?}") };
@@ -65,21 +65,21 @@ pub async fn no_live_engine_is_one_finding(db: &dyn Database) {
 
 /// What waits for an engine that is not there, for a queue that nobody serves, or
 /// for the end of a pause.
-pub async fn what_waits_for_nobody_is_found(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let new = knowing(new_instance("a"), &[(WORK, RetryRule::default())]);
-    bench.register(new).await;
-    bench.create(new_task("stranger")).await;
-    bench.create(new_task(WORK).queue("far away").expect("a queue")).await;
-    bench.create(new_task(WORK).queue("closed").expect("a queue")).await;
+pub async fn unserved_tasks_are_found(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let new = with_classes(new_instance("a"), &[(WORK, RetryRule::default())]);
+    fixture.register(new).await;
+    fixture.create(new_task("stranger")).await;
+    fixture.create(new_task(WORK).queue("far away").expect("a queue")).await;
+    fixture.create(new_task(WORK).queue("closed").expect("a queue")).await;
     let pause = QueuePause::new("closed", Some("audit".to_owned())).expect("a pause");
-    bench.store.pause_queue(&pause).await.expect("pause");
+    fixture.store.pause_queue(&pause).await.expect("pause");
     for (name, words, remedy) in [
         ("unknown_classes", "stranger", "task-engine cancel"),
         ("unserved_queues", "far away", "task-engine start --queue 'far away'"),
         ("paused_queues", "closed has been paused for", "task-engine queues resume closed"),
     ] {
-        let found = check(&bench, name).await;
+        let found = check(&fixture, name).await;
         assert_eq!(found.verdict, Verdict::Warning, "{found:?}");
         assert!(found.reason.contains(words), "{found:?}");
         assert!(found.remedy.as_deref().is_some_and(|r| r.contains(remedy)), "{found:?}");
@@ -88,19 +88,19 @@ pub async fn what_waits_for_nobody_is_found(db: &dyn Database) {
 
 /// Failures of the last hour are counted.
 pub async fn failures_are_counted(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    bench.create_work(3).await;
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    fixture.create_work(3).await;
     let holds = engine.claim(3).await;
     engine.record(&[holds[0].fails(), holds[1].fails(), holds[2].succeeds()]).await;
-    let failures = check(&bench, "failures").await;
+    let failures = check(&fixture, "failures").await;
     assert_eq!(failures.verdict, Verdict::Warning, "{failures:?}");
     assert!(failures.reason.starts_with("2 tasks failed"), "{failures:?}");
     let retry = format!("task-engine retry 'status=failed class={WORK} updated>now-1h'");
     assert!(failures.remedy.as_deref().is_some_and(|r| r.ends_with(&retry)), "{failures:?}");
 }
 
-async fn check(bench: &Bench, name: &str) -> Check {
-    let checks = bench.store.checks(Depth::Quick).await.expect("checks");
+async fn check(fixture: &Fixture, name: &str) -> Check {
+    let checks = fixture.store.checks(Depth::Quick).await.expect("checks");
     checks.into_iter().find(|check| check.name == name).expect("a check of this name")
 }

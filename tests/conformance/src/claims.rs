@@ -10,19 +10,19 @@ use task_engine_core::task::{ClassRules, NewTask, TaskId, TaskStatus};
 use task_engine_store::claim::Rest;
 
 use crate::Database;
-use crate::bench::{Bench, WORK, knowing, new_instance, new_task, task_ids};
-use crate::waiting::{abandoned, all_at_once, eventually};
+use crate::fixture::{Fixture, WORK, new_instance, new_task, task_ids, with_classes};
+use crate::waiting::{poll_then_drop, run_concurrently, wait_for};
 
 /// A claim brings everything that an engine needs to run the task.
-pub async fn a_claim_brings_all_that_is_needed(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn claim_returns_complete_tasks(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let due: Timestamp = "2020-01-02T03:04:05.678Z".parse().unwrap();
     let mut task =
         NewTask::new(WORK, Json::parse(r#"{"a":[1,2]}"#).unwrap()).unwrap().priority(9).at(due);
     task.context = Json::parse(r#"{"correlation_id":"7"}"#).unwrap();
-    let id = bench.create(task).await;
-    let mut engine = bench.engine("a").await;
-    let (holds, _) = engine.look(10).await;
+    let id = fixture.create(task).await;
+    let mut engine = fixture.engine("a").await;
+    let (holds, _) = engine.claim_up_to(10).await;
     let [hold] = &holds[..] else { panic!("one task, not {holds:?}") };
     let claimed = &hold.task;
     assert_eq!((claimed.id.task_id, claimed.id.attempt), (id, 1));
@@ -35,39 +35,39 @@ pub async fn a_claim_brings_all_that_is_needed(db: &dyn Database) {
     assert_eq!(value(&claimed.parameters), serde_json::json!({"a": [1, 2]}));
     assert_eq!(value(&claimed.context), serde_json::json!({"correlation_id": "7"}));
 
-    let row = bench.details(id).await.row;
+    let row = fixture.details(id).await.row;
     assert_eq!((row.status, row.attempts), (TaskStatus::Running, 1));
     assert_eq!(row.instance.as_deref(), Some("a"));
 }
 
 /// A claim takes no more than was asked for, and says that there is more.
-pub async fn a_claim_takes_no_more_than_asked(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_work(5).await;
-    let mut engine = bench.engine("a").await;
-    let (holds, rest) = engine.look(3).await;
+pub async fn claim_respects_its_limit(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_work(5).await;
+    let mut engine = fixture.engine("a").await;
+    let (holds, rest) = engine.claim_up_to(3).await;
     assert_eq!(task_ids(&holds), ids[..3]);
     assert_eq!(rest, Rest::More);
-    assert_eq!(bench.list(Some(TaskStatus::Waiting)).await.len(), 2);
+    assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 2);
     assert_eq!(task_ids(&engine.claim_all(3).await), ids[3..]);
-    let (none, rest) = engine.look(3).await;
+    let (none, rest) = engine.claim_up_to(3).await;
     assert_eq!(none.len(), 0);
     assert_eq!(rest, Rest::Nothing { next_in: None });
 }
 
 /// Many claimers on many handles take thousands of tasks, each exactly once.
-pub async fn each_task_is_claimed_once_by_many_claimers(db: &dyn Database) {
+pub async fn concurrent_claimers_claim_each_task_once(db: &dyn Database) {
     const COUNT: usize = 4000;
-    let mut ids = Bench::open(db).await.create_work(COUNT).await;
+    let mut ids = Fixture::open(db).await.create_work(COUNT).await;
     let mut claimers = Vec::new();
     for handle in 0..4 {
-        let bench = Bench::open(db).await;
+        let fixture = Fixture::open(db).await;
         for n in 0..2 {
-            let mut engine = bench.engine(&format!("engine-{handle}-{n}")).await;
+            let mut engine = fixture.engine(&format!("engine-{handle}-{n}")).await;
             claimers.push(async move { engine.claim_all(17 + 20 * n).await });
         }
     }
-    let holds = all_at_once(claimers).await.concat();
+    let holds = run_concurrently(claimers).await.concat();
     assert!(holds.iter().all(|hold| hold.id().attempt == 1));
     let mut claimed = task_ids(&holds);
     claimed.sort();
@@ -78,10 +78,10 @@ pub async fn each_task_is_claimed_once_by_many_claimers(db: &dyn Database) {
 
 /// Higher priority first, then the earlier time, then the smaller id, whatever
 /// the class and however small the batches.
-pub async fn the_order_is_priority_then_time_then_id(db: &dyn Database) {
+pub async fn claims_follow_priority_time_and_id(db: &dyn Database) {
     let classes = ["a", "b", "c"];
     let rules = classes.map(|class| (class, ClassRules::default().retry));
-    let bench = Bench::open(db).await;
+    let fixture = Fixture::open(db).await;
     let due = |secs: i64| Timestamp::from_second(1_000_000_000 + secs).unwrap();
     let mut tasks = Vec::new();
     for n in 0..60_i64 {
@@ -89,7 +89,7 @@ pub async fn the_order_is_priority_then_time_then_id(db: &dyn Database) {
         let class = classes[(n % 3) as usize];
         tasks.push(new_task(class).priority(priority).at(due((n * 7) % 4)));
     }
-    let ids = bench.create_all(&tasks).await;
+    let ids = fixture.create_all(&tasks).await;
     let mut expected: Vec<(i32, i64, TaskId)> = tasks
         .iter()
         .zip(0..)
@@ -99,10 +99,10 @@ pub async fn the_order_is_priority_then_time_then_id(db: &dyn Database) {
     expected.sort_by_key(|(priority, due, id)| (std::cmp::Reverse(*priority), *due, *id));
     let expected: Vec<_> = expected.into_iter().map(|(.., id)| id).collect();
 
-    let mut engine = bench.register(knowing(new_instance("e"), &rules)).await;
+    let mut engine = fixture.register(with_classes(new_instance("e"), &rules)).await;
     let mut claimed = Vec::new();
     for limit in [1, 4, 7, 13, 60] {
-        claimed.extend(task_ids(&engine.look(limit).await.0));
+        claimed.extend(task_ids(&engine.claim_up_to(limit).await.0));
     }
     claimed.extend(task_ids(&engine.claim_all(60).await));
     assert_eq!(claimed, expected);
@@ -110,90 +110,90 @@ pub async fn the_order_is_priority_then_time_then_id(db: &dyn Database) {
 
 /// An engine is given the classes and queues that it asks for, and no others;
 /// the others are no reason to ask again, either.
-pub async fn only_the_classes_and_queues_asked_for(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn claim_respects_classes_and_queues(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let mut ids = BTreeMap::new();
     for class in ["mine", "yours"] {
         for queue in ["fast", "slow", "other"] {
             let task = new_task(class).queue(queue).unwrap();
-            ids.insert((class, queue), bench.create(task).await);
+            ids.insert((class, queue), fixture.create(task).await);
         }
     }
     let rule = ClassRules::default().retry;
-    let mut mine = knowing(new_instance("mine"), &[("mine", rule)]);
+    let mut mine = with_classes(new_instance("mine"), &[("mine", rule)]);
     mine.queues = vec!["slow".into(), "fast".into()];
-    let mut mine = bench.register(mine).await;
+    let mut mine = fixture.register(mine).await;
     let mut claimed = task_ids(&mine.claim_all(10).await);
     claimed.sort();
     assert_eq!(claimed, [ids[&("mine", "fast")], ids[&("mine", "slow")]]);
-    let (_, rest) = mine.look(10).await;
+    let (_, rest) = mine.claim_up_to(10).await;
     assert_eq!(rest, Rest::Nothing { next_in: None });
 
     let both = [("mine", rule), ("yours", rule)];
-    let mut other = knowing(new_instance("other"), &both);
+    let mut other = with_classes(new_instance("other"), &both);
     other.queues = vec!["other".into()];
-    let mut other = bench.register(other).await;
+    let mut other = fixture.register(other).await;
     assert_eq!(other.claim_all(10).await.len(), 2);
-    assert_eq!(bench.list(Some(TaskStatus::Waiting)).await.len(), 2);
+    assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 2);
 }
 
 /// A crowd of higher priority that cannot run, because nobody knows its class
 /// or its time has not come, does not hide the tasks that can.
-pub async fn a_crowd_that_cannot_run_hides_nobody(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn unserved_tasks_do_not_hide_others(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let unknown = vec![new_task("unknown").priority(5); 3000];
-    bench.create_all(&unknown).await;
+    fixture.create_all(&unknown).await;
     let later = new_task(WORK).priority(9).after(Duration::from_secs(7200));
-    bench.create_all(&vec![later; 3000]).await;
-    let ids = bench.create_work(10).await;
-    let mut engine = bench.engine("a").await;
+    fixture.create_all(&vec![later; 3000]).await;
+    let ids = fixture.create_work(10).await;
+    let mut engine = fixture.engine("a").await;
     assert_eq!(task_ids(&engine.claim_all(4).await), ids);
 }
 
 /// A task of the future is left alone, and the claim tells how long.
-pub async fn a_future_task_is_left_until_its_time(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    let (_, rest) = engine.look(10).await;
+pub async fn future_task_is_not_claimed_early(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    let (_, rest) = engine.claim_up_to(10).await;
     assert_eq!(rest, Rest::Nothing { next_in: None });
 
     let hours = |n: u64| Duration::from_secs(3600 * n);
-    let id = bench.create(new_task(WORK).after(hours(2))).await;
-    bench.create(new_task(WORK).priority(-5).after(hours(3))).await;
+    let id = fixture.create(new_task(WORK).after(hours(2))).await;
+    fixture.create(new_task(WORK).priority(-5).after(hours(3))).await;
     // Sooner, but nothing that this engine could run.
-    bench.create(new_task("unknown").after(hours(1))).await;
+    fixture.create(new_task("unknown").after(hours(1))).await;
     let other_queue = new_task(WORK).after(hours(1)).queue("other").unwrap();
-    bench.create(other_queue).await;
-    let next_in = engine_is_told_to_wait(engine.look(10).await);
+    fixture.create(other_queue).await;
+    let next_in = engine_is_told_to_wait(engine.claim_up_to(10).await);
     assert!(
         next_in <= hours(2) && next_in > hours(2) - Duration::from_secs(60),
         "{next_in:?} instead of 2 hours"
     );
     let sooner = new_task(WORK).priority(-9).after(Duration::from_secs(600));
-    bench.create(sooner).await;
+    fixture.create(sooner).await;
     engine.wake();
-    let next_in = engine_is_told_to_wait(engine.look(10).await);
+    let next_in = engine_is_told_to_wait(engine.claim_up_to(10).await);
     assert!(next_in <= Duration::from_secs(600), "{next_in:?}");
     assert!(next_in > Duration::from_secs(540), "{next_in:?}");
-    assert_eq!(bench.status(id).await, TaskStatus::Waiting);
+    assert_eq!(fixture.status(id).await, TaskStatus::Waiting);
 }
 
 /// A task that is due in 150 ms can be had as soon as its claim said, and not
 /// before its time.
-pub async fn a_scheduled_task_is_had_on_time(db: &dyn Database) {
+pub async fn scheduled_task_is_claimed_on_time(db: &dyn Database) {
     let wait = Duration::from_millis(150);
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let asked = Instant::now();
-    let id = bench.create(new_task(WORK).after(wait)).await;
+    let id = fixture.create(new_task(WORK).after(wait)).await;
     // Rounding may wake an engine a moment too early, but not again and again.
     for _ in 0..5 {
-        let (holds, rest) = engine.look(10).await;
+        let (holds, rest) = engine.claim_up_to(10).await;
         if let [hold] = &holds[..] {
             let waited = asked.elapsed();
             // A store may round its clock to the millisecond.
             assert!(waited >= wait - Duration::from_millis(2), "{waited:?}");
-            let row = bench.details(id).await.row;
+            let row = fixture.details(id).await.row;
             let due_after = hold.task.due_at.duration_since(row.created_at);
             assert!(due_after >= SignedDuration::from_millis(149), "{due_after}");
             return;
@@ -209,26 +209,26 @@ pub async fn a_scheduled_task_is_had_on_time(db: &dyn Database) {
 
 /// What a claimer has learnt about the queue never hides a task that came
 /// later, but sorts before: with an older time, or a higher priority.
-pub async fn late_comers_that_sort_first_are_found(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn late_tasks_sorting_first_are_claimed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let old: Timestamp = "2001-01-01T00:00:00Z".parse().unwrap();
-    bench.create_work(50).await;
+    fixture.create_work(50).await;
     engine.claim(20).await;
     // Without being told: found before the claimer says that there is nothing.
-    let older = bench.create(new_task(WORK).at(old)).await;
+    let older = fixture.create(new_task(WORK).at(old)).await;
     let rest = task_ids(&engine.claim_all(7).await);
     assert_eq!(rest.len(), 31);
     assert!(rest.contains(&older));
     // The same once more from an empty queue.
-    let older = bench.create(new_task(WORK).at(old)).await;
+    let older = fixture.create(new_task(WORK).at(old)).await;
     assert_eq!(task_ids(&engine.claim_all(7).await), [older]);
 
     // CancelResponse by a wake-up: first in line.
-    bench.create_work(50).await;
+    fixture.create_work(50).await;
     engine.claim(20).await;
-    let older = bench.create(new_task(WORK).at(old)).await;
-    let higher = bench.create(new_task(WORK).priority(1)).await;
+    let older = fixture.create(new_task(WORK).at(old)).await;
+    let higher = fixture.create(new_task(WORK).priority(1)).await;
     engine.wake();
     let rest = task_ids(&engine.claim_all(7).await);
     assert_eq!(rest[..2], [higher, older]);
@@ -237,22 +237,22 @@ pub async fn late_comers_that_sort_first_are_found(db: &dyn Database) {
 
 /// A claim whose caller goes away takes nothing, or is told at the heartbeat:
 /// no task is held by nobody's knowledge.
-pub async fn a_claim_whose_answer_is_lost_is_found_again(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut ids = bench.create_work(200).await;
-    let mut engine = bench.engine("a").await;
+pub async fn lost_claim_reply_is_found_again(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut ids = fixture.create_work(200).await;
+    let mut engine = fixture.engine("a").await;
     for steps in 0..20 {
         let claim_id = engine.next_claim_id();
         let claim = engine.claimer().claim(claim_id, 10);
-        if let Some(answer) = abandoned(claim, steps % 5).await {
+        if let Some(answer) = poll_then_drop(claim, steps % 5).await {
             answer.expect("claim");
         }
     }
-    // An abandoned claim may still be under way, so this takes what it can
+    // An poll_then_drop claim may still be under way, so this takes what it can
     // get, and gives back what it does not know, until it has everything.
     ids.sort();
     let mut holds = Vec::new();
-    eventually("every task is in known hands", async || {
+    wait_for("every task is in known hands", async || {
         holds.extend(engine.claim_all(50).await);
         let mut unknown = engine.heartbeat().await.claims;
         unknown.retain(|claim| holds.iter().all(|hold| hold.claim_id != *claim));
@@ -266,7 +266,7 @@ pub async fn a_claim_whose_answer_is_lost_is_found_again(db: &dyn Database) {
     assert_eq!(claimed, ids);
 }
 
-fn engine_is_told_to_wait((holds, rest): (Vec<crate::bench::Hold>, Rest)) -> Duration {
+fn engine_is_told_to_wait((holds, rest): (Vec<crate::fixture::HeldAttempt>, Rest)) -> Duration {
     assert_eq!(holds.len(), 0, "nothing is due");
     match rest {
         Rest::Nothing { next_in: Some(next_in) } => next_in,

@@ -16,7 +16,9 @@ use task_engine_store::contract::CancelReport;
 use task_engine_store::error::StoreError;
 
 use crate::Database;
-use crate::bench::{Bench, Hold, Player, WORK, knowing, new_instance, new_task};
+use crate::fixture::{
+    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, with_classes,
+};
 
 /// What happens on the application's own connection.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -35,7 +37,7 @@ pub trait Transaction {
 
 /// What the holder of an attempt completes its task with.
 #[must_use]
-pub fn completion(hold: &Hold) -> Completion {
+pub fn completion(hold: &HeldAttempt) -> Completion {
     Completion {
         id: hold.id(),
         claim_id: hold.claim_id,
@@ -46,27 +48,30 @@ pub fn completion(hold: &Hold) -> Completion {
     }
 }
 
-async fn one(db: &dyn Database) -> (Bench, Player, Hold) {
-    let bench = Bench::open(db).await;
-    bench.create_work(1).await;
-    let mut engine = bench.engine("a").await;
+async fn one(db: &dyn Database) -> (Fixture, TestEngine, HeldAttempt) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(1).await;
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
-    (bench, engine, hold)
+    (fixture, engine, hold)
 }
 
 /// The task's work, up to but without the commit.
-async fn work(db: &dyn Database, hold: &Hold) -> (Box<dyn Transaction>, Result<(), StoreError>) {
+async fn work(
+    db: &dyn Database,
+    hold: &HeldAttempt,
+) -> (Box<dyn Transaction>, Result<(), StoreError>) {
     let mut transaction = db.begin().await;
     transaction.effect(hold.task_id()).await;
     let completed = transaction.complete(&completion(hold)).await;
     (transaction, completed)
 }
 
-async fn settle(bench: &Bench, ending: Ending) -> Settled {
-    bench.store.settle(&[ending]).await.expect("settle")[0]
+async fn settle(fixture: &Fixture, ending: Ending) -> Settled {
+    fixture.store.settle(&[ending]).await.expect("settle")[0]
 }
 
-fn assert_over(completed: &Result<(), StoreError>, hold: &Hold) {
+fn assert_over(completed: &Result<(), StoreError>, hold: &HeldAttempt) {
     assert!(
         matches!(completed, Err(StoreError::AttemptOver(id)) if *id == hold.id()),
         "{completed:?}"
@@ -75,15 +80,15 @@ fn assert_over(completed: &Result<(), StoreError>, hold: &Hold) {
 
 /// After the commit the task is done; its engine finds that out, and what it
 /// would have recorded otherwise changes nothing.
-pub async fn a_commit_completes_a_task(db: &dyn Database) {
-    let (bench, engine, hold) = one(db).await;
+pub async fn commit_completes_task(db: &dyn Database) {
+    let (fixture, engine, hold) = one(db).await;
     let id = hold.task_id();
-    let before = bench.now().await;
+    let before = fixture.now().await;
     let (transaction, completed) = work(db, &hold).await;
     completed.expect("complete");
-    assert_eq!(bench.status(id).await, TaskStatus::Running, "nothing before the commit");
+    assert_eq!(fixture.status(id).await, TaskStatus::Running, "nothing before the commit");
     transaction.commit().await;
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     assert_eq!(details.row.status, TaskStatus::Stopped);
     let [execution] = &details.executions[..] else { panic!("{details:?}") };
     assert_eq!(execution.status, ExecutionStatus::Success);
@@ -95,33 +100,33 @@ pub async fn a_commit_completes_a_task(db: &dyn Database) {
     assert_eq!(engine.held().await, []);
     // The engine does not know yet; whatever its code has returned.
     for _ in 0..2 {
-        assert_eq!(settle(&bench, hold.fails()).await, Settled::Completed);
+        assert_eq!(settle(&fixture, hold.fails()).await, Settled::Completed);
     }
     engine.finish(hold.claim_id).await;
     assert_eq!(engine.heartbeat().await.claims, []);
-    assert_eq!(bench.status(id).await, TaskStatus::Stopped);
-    assert!(bench.details(id).await.late_results.is_empty());
+    assert_eq!(fixture.status(id).await, TaskStatus::Stopped);
+    assert!(fixture.details(id).await.late_results.is_empty());
 }
 
 /// Without a commit nothing has happened, and the attempt ends as its engine says.
-pub async fn without_a_commit_nothing_has_happened(db: &dyn Database) {
-    let (bench, engine, hold) = one(db).await;
+pub async fn rollback_completes_nothing(db: &dyn Database) {
+    let (fixture, engine, hold) = one(db).await;
     let id = hold.task_id();
     let (transaction, completed) = work(db, &hold).await;
     completed.expect("complete");
     transaction.rollback().await;
-    assert_eq!(bench.status(id).await, TaskStatus::Running);
+    assert_eq!(fixture.status(id).await, TaskStatus::Running);
     // A handler may try again by itself.
     let (transaction, completed) = work(db, &hold).await;
     completed.expect("complete again");
     transaction.rollback().await;
     // Its answer may be lost.
     for _ in 0..2 {
-        let ending = hold.fails_and_waits(Duration::from_secs(60));
-        assert_eq!(settle(&bench, ending).await, Settled::Recorded);
+        let ending = hold.fails_and_retries(Duration::from_secs(60));
+        assert_eq!(settle(&fixture, ending).await, Settled::Recorded);
     }
     engine.finish(hold.claim_id).await;
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     assert_eq!((details.row.status, details.executions.len()), (TaskStatus::Waiting, 1));
     assert!(details.late_results.is_empty());
     assert_eq!(db.effects().await, []);
@@ -133,36 +138,36 @@ pub async fn without_a_commit_nothing_has_happened(db: &dyn Database) {
 }
 
 /// An engine dies right after the commit: the task is not run again.
-pub async fn a_completion_survives_its_engine(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_work(2).await;
-    let mut engine = bench.engine("a").await;
+pub async fn completion_survives_engine_loss(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_work(2).await;
+    let mut engine = fixture.engine("a").await;
     let holds = engine.claim(2).await;
     let (transaction, completed) = work(db, &holds[0]).await;
     completed.expect("complete");
     transaction.commit().await;
-    assert!(bench.lose(engine.id).await);
-    let taken = bench.recover(engine.id).await;
+    assert!(fixture.declare_lost(engine.id).await);
+    let taken = fixture.recover(engine.id).await;
     assert_eq!(taken.iter().map(|one| one.id).collect::<Vec<_>>(), [holds[1].id()]);
-    assert_eq!(bench.status(ids[0]).await, TaskStatus::Stopped);
-    assert_eq!(bench.status(ids[1]).await, TaskStatus::Waiting);
-    assert_eq!(bench.lives(Some("a")).await[0].held, 0);
+    assert_eq!(fixture.status(ids[0]).await, TaskStatus::Stopped);
+    assert_eq!(fixture.status(ids[1]).await, TaskStatus::Waiting);
+    assert_eq!(fixture.instances(Some("a")).await[0].held, 0);
     // The zombie asks what became of it.
-    assert_eq!(settle(&bench, holds[0].fails()).await, Settled::Completed);
-    assert_eq!(settle(&bench, holds[1].fails()).await, Settled::Late);
+    assert_eq!(settle(&fixture, holds[0].fails()).await, Settled::Completed);
+    assert_eq!(settle(&fixture, holds[1].fails()).await, Settled::Late);
     assert_eq!(db.effects().await, [ids[0]]);
 }
 
 /// A zombie completes nothing, whether the task waits, runs again, has ended or
 /// is not even there any more; and nothing of its transaction can be committed.
-pub async fn what_was_taken_back_is_never_completed(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn reclaimed_attempt_cannot_complete(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let rules = [(WORK, RetryRule::every(Duration::ZERO, 1))];
-    let id = bench.create_work(1).await[0];
-    let mut zombie = bench.register(knowing(new_instance("a"), &rules)).await;
+    let id = fixture.create_work(1).await[0];
+    let mut zombie = fixture.register(with_classes(new_instance("a"), &rules)).await;
     let first = zombie.claim_one().await;
-    bench.lose(zombie.id).await;
-    assert_eq!(bench.recover(zombie.id).await.len(), 1);
+    fixture.declare_lost(zombie.id).await;
+    assert_eq!(fixture.recover(zombie.id).await.len(), 1);
     let zombie_fails = async |when: &str| {
         let (transaction, completed) = work(db, &first).await;
         assert_over(&completed, &first);
@@ -170,38 +175,38 @@ pub async fn what_was_taken_back_is_never_completed(db: &dyn Database) {
         assert_eq!(db.effects().await, [], "{when}");
     };
     zombie_fails("it waits").await;
-    let mut heir = bench.register(knowing(new_instance("b"), &rules)).await;
+    let mut heir = fixture.register(with_classes(new_instance("b"), &rules)).await;
     let second = heir.claim_one().await;
     assert_eq!((second.task_id(), second.id().attempt), (id, 2));
     zombie_fails("it runs again").await;
-    bench.lose(heir.id).await;
-    bench.recover(heir.id).await;
-    assert_eq!(bench.status(id).await, TaskStatus::Failed);
+    fixture.declare_lost(heir.id).await;
+    fixture.recover(heir.id).await;
+    assert_eq!(fixture.status(id).await, TaskStatus::Failed);
     zombie_fails("it has ended").await;
-    bench.store.delete(&[id]).await.expect("remove");
+    fixture.store.delete(&[id]).await.expect("remove");
     zombie_fails("it is gone").await;
     // Its engine asks what became of it, and nothing is written about it.
-    settle(&bench, first.fails()).await;
-    assert_eq!(bench.store.task(id).await.expect("task").map(|task| task.row.status), None);
+    settle(&fixture, first.fails()).await;
+    assert_eq!(fixture.store.task(id).await.expect("task").map(|task| task.row.status), None);
 }
 
 /// An open transaction holds up its own task alone, and not for ever.
-pub async fn recovery_goes_round_an_open_transaction(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn recovery_skips_open_transactions(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     for (name, commits) in [("a", true), ("b", false)] {
-        let ids = bench.create_work(3).await;
-        let mut engine = bench.engine(name).await;
+        let ids = fixture.create_work(3).await;
+        let mut engine = fixture.engine(name).await;
         let holds = engine.claim(3).await;
-        bench.lose(engine.id).await;
+        fixture.declare_lost(engine.id).await;
         let (transaction, completed) = work(db, &holds[1]).await;
         completed.expect("complete");
         let begun = Instant::now();
-        match bench.store.reclaim(Reclaim::Lost(engine.id)).await {
+        match fixture.store.reclaim(Reclaim::Lost(engine.id)).await {
             Ok(taken) => {
                 let mut taken: Vec<_> = taken.iter().map(|one| one.id).collect();
                 taken.sort_unstable();
                 assert_eq!(taken, [holds[0].id(), holds[2].id()], "the others wait for nobody");
-                assert_eq!(bench.status(ids[1]).await, TaskStatus::Running);
+                assert_eq!(fixture.status(ids[1]).await, TaskStatus::Running);
                 assert_eq!(engine.held().await, [holds[1].id()]);
             }
             // Where one writes at a time, it comes again later.
@@ -213,28 +218,28 @@ pub async fn recovery_goes_round_an_open_transaction(db: &dyn Database) {
         } else {
             transaction.rollback().await;
         }
-        bench.recover(engine.id).await;
+        fixture.recover(engine.id).await;
         let ended = if commits { TaskStatus::Stopped } else { TaskStatus::Waiting };
-        assert_eq!(bench.status(ids[1]).await, ended);
-        assert_eq!(bench.status(ids[0]).await, TaskStatus::Waiting);
-        assert_eq!(bench.status(ids[2]).await, TaskStatus::Waiting);
-        assert_eq!(bench.lives(Some(name)).await[0].held, 0);
-        assert_eq!(bench.recover(engine.id).await, []);
+        assert_eq!(fixture.status(ids[1]).await, ended);
+        assert_eq!(fixture.status(ids[0]).await, TaskStatus::Waiting);
+        assert_eq!(fixture.status(ids[2]).await, TaskStatus::Waiting);
+        assert_eq!(fixture.instances(Some(name)).await[0].held, 0);
+        assert_eq!(fixture.recover(engine.id).await, []);
         assert_eq!(db.effects().await.contains(&ids[1]), commits);
     }
 }
 
 /// While the transaction is open its engine gets no verdict, and asks again.
-pub async fn an_open_transaction_is_not_settled(db: &dyn Database) {
+pub async fn open_transaction_is_not_settled(db: &dyn Database) {
     for commits in [true, false] {
-        let bench = Bench::open(db).await;
-        bench.create_work(1).await;
-        let mut engine = bench.engine(if commits { "a" } else { "b" }).await;
+        let fixture = Fixture::open(db).await;
+        fixture.create_work(1).await;
+        let mut engine = fixture.engine(if commits { "a" } else { "b" }).await;
         let hold = engine.claim_one().await;
         let (transaction, completed) = work(db, &hold).await;
         completed.expect("complete");
         let begun = Instant::now();
-        match bench.store.settle(&[hold.fails()]).await {
+        match fixture.store.settle(&[hold.fails()]).await {
             Ok(settled) => assert_eq!(settled, [Settled::Open]),
             Err(error) => assert!(error.is_temporary(), "{error}"),
         }
@@ -246,34 +251,34 @@ pub async fn an_open_transaction_is_not_settled(db: &dyn Database) {
             transaction.rollback().await;
             Settled::Recorded
         };
-        assert_eq!(settle(&bench, hold.fails()).await, wanted);
+        assert_eq!(settle(&fixture, hold.fails()).await, wanted);
     }
 }
 
-/// Of a wish to cancel and a completion, the completion wins.
-pub async fn a_completion_wins_over_a_wish_to_cancel(db: &dyn Database) {
-    let (bench, engine, hold) = one(db).await;
+/// Of a cancel_request to cancel and a completion, the completion wins.
+pub async fn completion_wins_over_cancel_request(db: &dyn Database) {
+    let (fixture, engine, hold) = one(db).await;
     let id = hold.task_id();
-    let reports = bench.store.cancel(&[id]).await.expect("cancel");
+    let reports = fixture.store.cancel(&[id]).await.expect("cancel");
     assert_eq!(reports, [CancelReport::Requested]);
     let (transaction, completed) = work(db, &hold).await;
     completed.expect("complete");
     transaction.commit().await;
-    assert_eq!(settle(&bench, hold.is_cancelled()).await, Settled::Completed);
-    assert_eq!(bench.status(id).await, TaskStatus::Stopped);
+    assert_eq!(settle(&fixture, hold.is_cancelled()).await, Settled::Completed);
+    assert_eq!(fixture.status(id).await, TaskStatus::Stopped);
     let pulse = engine.heartbeat().await;
     assert_eq!((pulse.cancel, pulse.lingering), (vec![], vec![]));
-    let reports = bench.store.cancel(&[id]).await.expect("cancel");
+    let reports = fixture.store.cancel(&[id]).await.expect("cancel");
     assert_eq!(reports, [CancelReport::Ended(TaskStatus::Stopped)]);
 }
 
 /// A key is free for the next task from the commit on, and not before.
-pub async fn a_completion_frees_a_key_as_a_record_does(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn completion_frees_unique_key(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let task = new_task(WORK).unique(Unique::by("k")).expect("a key");
-    let create = async || bench.store.create_each(std::slice::from_ref(&task)).await;
+    let create = async || fixture.store.create_each(std::slice::from_ref(&task)).await;
     let first = create().await.expect("create")[0];
-    let mut engine = bench.engine("a").await;
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     assert_eq!(create().await.expect("create")[0], Creation::Kept(first.id()));
     let (transaction, completed) = work(db, &hold).await;
@@ -282,6 +287,6 @@ pub async fn a_completion_frees_a_key_as_a_record_does(db: &dyn Database) {
     let next = create().await.expect("create")[0];
     assert!(matches!(next, Creation::Created(id) if id != first.id()), "{next:?}");
     engine.finish(hold.claim_id).await;
-    let gone = bench.store.prune(TaskStatus::Stopped, Duration::ZERO, 10).await.expect("prune");
+    let gone = fixture.store.prune(TaskStatus::Stopped, Duration::ZERO, 10).await.expect("prune");
     assert_eq!(gone, 1);
 }

@@ -18,7 +18,9 @@ use task_engine_core::unique::Unique;
 use task_engine_store::contract::Store;
 use task_engine_store::schedules::Schedules;
 
-use crate::bench::{Bench, LONG_LEASE, Player, WORK, an_error, knowing, new_instance, new_task};
+use crate::fixture::{
+    Fixture, LONG_LEASE, TestEngine, WORK, new_instance, new_task, sample_error, with_classes,
+};
 
 /// The class that must not be tried twice.
 pub const ONCE: &str = "once";
@@ -37,31 +39,31 @@ pub struct Left {
 
 /// Fills an empty store.
 pub async fn fill(store: Arc<dyn Store>) -> Left {
-    let bench = Bench { store };
-    let mut engine = bench.engine("worker-1").await;
-    successes(&bench, &mut engine).await;
-    failures(&bench, &mut engine).await;
-    cancellations(&bench, &mut engine).await;
-    late_results(&bench).await;
+    let fixture = Fixture { store };
+    let mut engine = fixture.engine("worker-1").await;
+    successes(&fixture, &mut engine).await;
+    failures(&fixture, &mut engine).await;
+    cancellations(&fixture, &mut engine).await;
+    late_results(&fixture).await;
     engine.unregister().await;
-    unique_and_correlated(&bench).await;
-    schedules(&bench).await;
+    unique_and_correlated(&fixture).await;
+    schedules(&fixture).await;
     let pause =
         QueuePause::new("held up", Some("provider's \u{1F4A5} down".to_owned())).expect("a pause");
-    assert!(bench.store.pause_queue(&pause).await.expect("pause"));
-    bench.create(new_task(WORK).queue("held up").expect("a queue")).await;
-    bench.create(new_task(WORK).after(Duration::from_secs(3600)).priority(-7)).await;
-    left(&bench).await
+    assert!(fixture.store.pause_queue(&pause).await.expect("pause"));
+    fixture.create(new_task(WORK).queue("held up").expect("a queue")).await;
+    fixture.create(new_task(WORK).after(Duration::from_secs(3600)).priority(-7)).await;
+    left(&fixture).await
 }
 
-async fn successes(bench: &Bench, engine: &mut Player) {
+async fn successes(fixture: &Fixture, engine: &mut TestEngine) {
     let odd = Json::parse(
         "{\n \"text\": \"a \\\"b\\\" \\\\ \u{202e}\",\t\"big\": 123456789012345678901234567890, \"small\": 1.50, \"list\": [ ] }",
     );
     let parameters = odd.expect("JSON");
     let ids = [
-        bench.create(NewTask::new(WORK, parameters).expect("a task")).await,
-        bench.create(new_task(WORK)).await,
+        fixture.create(NewTask::new(WORK, parameters).expect("a task")).await,
+        fixture.create(new_task(WORK)).await,
     ];
     let holds = engine.claim(2).await;
     let say = |n: usize| Report {
@@ -75,72 +77,72 @@ async fn successes(bench: &Bench, engine: &mut Player) {
             LogLine::new(3, LogLevel::Warn, "a\nb"),
         ],
     };
-    assert_eq!(bench.store.report(&[say(0)]).await.expect("report"), []);
+    assert_eq!(fixture.store.report(&[say(0)]).await.expect("report"), []);
     let null = holds[1].ends(AttemptEnd::Success(Json::null()), &RetryRule::default());
     assert_eq!(engine.record(&[holds[0].succeeds(), null]).await, []);
     assert_eq!(ids.len(), holds.len());
 }
 
-async fn failures(bench: &Bench, engine: &mut Player) {
-    bench.create_work(3).await;
+async fn failures(fixture: &Fixture, engine: &mut TestEngine) {
+    fixture.create_work(3).await;
     let holds = engine.claim(3).await;
     let endings = [
         holds[0].fails(),
-        holds[1].fails_and_waits(Duration::ZERO),
-        holds[2].fails_and_waits(Duration::from_secs(7200)),
+        holds[1].fails_and_retries(Duration::ZERO),
+        holds[2].fails_and_retries(Duration::from_secs(7200)),
     ];
     assert_eq!(engine.record(&endings).await, []);
     let again = engine.claim(1).await;
     assert_eq!(engine.record(&[again[0].succeeds()]).await, []);
     // Sent back by an operator after its end, and given back by an engine.
-    bench.store.retry(&[holds[0].task_id()]).await.expect("retry");
+    fixture.store.retry(&[holds[0].task_id()]).await.expect("retry");
     let again = engine.claim(1).await;
-    assert_eq!(engine.record(&[again[0].goes_back()]).await, []);
+    assert_eq!(engine.record(&[again[0].is_released()]).await, []);
     let again = engine.claim(1).await;
-    let advice = AttemptEnd::Failure(an_error(), RetryAdvice::NoRetry);
+    let advice = AttemptEnd::Failure(sample_error(), RetryAdvice::NoRetry);
     assert_eq!(engine.record(&[again[0].ends(advice, &RetryRule::default())]).await, []);
 }
 
-async fn cancellations(bench: &Bench, engine: &mut Player) {
-    let waits = bench.create(new_task(WORK)).await;
-    bench.store.cancel(&[waits]).await.expect("cancel");
-    let ids = bench.create_work(2).await;
+async fn cancellations(fixture: &Fixture, engine: &mut TestEngine) {
+    let waits = fixture.create(new_task(WORK)).await;
+    fixture.store.cancel(&[waits]).await.expect("cancel");
+    let ids = fixture.create_work(2).await;
     let holds = engine.claim(2).await;
-    bench.store.cancel(&ids).await.expect("cancel");
+    fixture.store.cancel(&ids).await.expect("cancel");
     let mut told = holds[0].is_cancelled();
     told.cancel_response =
         Some(CancelResponse { delivered: Instant::now(), reaction: CancelReaction::Killed });
     assert_eq!(engine.record(&[told]).await, []);
-    // No heartbeat has moved this wish yet.
+    // No heartbeat has moved this cancel_request yet.
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
 }
 
-async fn late_results(bench: &Bench) {
-    bench.create_work(1).await;
-    let mut zombie = bench.engine("zombie").await;
+async fn late_results(fixture: &Fixture) {
+    fixture.create_work(1).await;
+    let mut zombie = fixture.engine("zombie").await;
     let hold = zombie.claim_one().await;
-    assert!(bench.lose(zombie.id).await);
-    assert_eq!(bench.recover(zombie.id).await.len(), 1);
+    assert!(fixture.declare_lost(zombie.id).await);
+    assert_eq!(fixture.recover(zombie.id).await.len(), 1);
     assert_eq!(zombie.record(&[hold.succeeds()]).await, [hold.id()]);
 }
 
-async fn unique_and_correlated(bench: &Bench) {
+async fn unique_and_correlated(fixture: &Fixture) {
     let by_key = |hours: u64| {
         let task = new_task("mail").after(Duration::from_secs(3600 * hours));
         task.unique(Unique::by("customer 7")).expect("a key")
     };
-    let first = bench.create(by_key(1)).await;
-    bench.store.cancel(&[first]).await.expect("cancel");
+    let first = fixture.create(by_key(1)).await;
+    fixture.store.cancel(&[first]).await.expect("cancel");
     // The key goes over to this one.
-    let parent = bench.create(by_key(2)).await;
+    let parent = fixture.create(by_key(2)).await;
     let mut child = new_task("mail").after(Duration::from_secs(3600));
     child.add_context("parent_id", &parent.0).expect("a context");
-    bench.create(child.correlation(parent.0.to_string()).expect("a flow")).await;
-    bench.create(new_task("mail").correlation("order-7").expect("a flow")).await;
+    fixture.create(child.correlation(parent.0.to_string()).expect("a flow")).await;
+    fixture.create(new_task("mail").correlation("order-7").expect("a flow")).await;
 }
 
-async fn schedules(bench: &Bench) {
-    let schedules = Schedules::of(&*bench.store);
+async fn schedules(fixture: &Fixture) {
+    let schedules = Schedules::of(&*fixture.store);
     let hourly =
         |name: &str| Schedule::every(name, Duration::from_secs(3600)).new_task(new_task("report"));
     schedules.add(&hourly("hourly").overlap(Overlap::Wait)).await.expect("add");
@@ -148,7 +150,7 @@ async fn schedules(bench: &Bench) {
     schedules.pause("stopped", Some("audit")).await.expect("pause");
     schedules.run("stopped", None, Some("ada")).await.expect("run");
     // Moved into the past, so that it fires its last slot and skips two.
-    let (row, now) = bench.store.schedule("hourly").await.expect("schedule");
+    let (row, now) = fixture.store.schedule("hourly").await.expect("schedule");
     let row = row.expect("a schedule");
     let mut state = row.state.clone();
     state.anchor = now - SignedDuration::from_mins(181);
@@ -158,10 +160,10 @@ async fn schedules(bench: &Bench) {
         expected: Some(row.version),
         state,
     };
-    assert!(bench.store.write_schedule(&write).await.expect("write"));
-    let due = bench.store.due_schedules(10).await.expect("due");
+    assert!(fixture.store.write_schedule(&write).await.expect("write"));
+    let due = fixture.store.due_schedules(10).await.expect("due");
     let firings: Vec<_> = due.rows.iter().filter_map(|due_one| fire(due_one, due.now)).collect();
-    assert_eq!(bench.store.fire_schedules(&firings).await.expect("fire"), [true]);
+    assert_eq!(fixture.store.fire_schedules(&firings).await.expect("fire"), [true]);
 }
 
 fn fire(
@@ -171,15 +173,15 @@ fn fire(
     firing(due, now).ok()
 }
 
-async fn left(bench: &Bench) -> Left {
+async fn left(fixture: &Fixture) -> Left {
     let rules =
         [(WORK, RetryRule::every(Duration::from_secs(3600), 3)), (ONCE, RetryRule::never())];
-    let mut new = knowing(new_instance("dead"), &rules);
+    let mut new = with_classes(new_instance("dead"), &rules);
     new.lease = LONG_LEASE;
-    let mut dead = bench.register(new).await;
-    let retried = bench.create(new_task(WORK).priority(9)).await;
-    let cancelled = bench.create(new_task(WORK).priority(9)).await;
-    let once = bench.create(new_task(ONCE).priority(9)).await;
+    let mut dead = fixture.register(new).await;
+    let retried = fixture.create(new_task(WORK).priority(9)).await;
+    let cancelled = fixture.create(new_task(WORK).priority(9)).await;
+    let once = fixture.create(new_task(ONCE).priority(9)).await;
     let holds = dead.claim(3).await;
     assert!(holds.iter().all(|hold| hold.task.priority == 9));
     let says = Report {
@@ -189,8 +191,8 @@ async fn left(bench: &Bench) -> Left {
         progress: None,
         lines: vec![LogLine::new(1, LogLevel::Error, "the last words")],
     };
-    assert_eq!(bench.store.report(&[says]).await.expect("report"), []);
-    bench.store.cancel(&[cancelled]).await.expect("cancel");
-    assert!(bench.lose(dead.id).await);
+    assert_eq!(fixture.store.report(&[says]).await.expect("report"), []);
+    fixture.store.cancel(&[cancelled]).await.expect("cancel");
+    assert!(fixture.declare_lost(dead.id).await);
     Left { retried, once, cancelled }
 }

@@ -10,25 +10,25 @@ use task_engine_store::error::StoreError;
 use task_engine_store::export::{ExportFilter, File, Ids, Imported, Line, Shift};
 
 use crate::Database;
-use crate::bench::{Bench, new_task};
 use crate::everything::fill;
+use crate::fixture::{Fixture, new_task};
 
 /// With new ids, in a store that is in use, everything is there twice.
-pub async fn a_copy_is_put_behind_what_is_there(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    fill(bench.store.clone()).await;
-    let before = export(&*bench.store, &[]).await;
+pub async fn import_appends_to_existing_tasks(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fill(fixture.store.clone()).await;
+    let before = export(&*fixture.store, &[]).await;
     let Some(Line::Header(header)) = before.first().cloned() else { panic!("a header") };
     // Names of schedules are taken, so those go first.
     for name in ["hourly", "stopped"] {
-        assert!(bench.store.remove_schedule(name).await.expect("remove"));
+        assert!(fixture.store.remove_schedule(name).await.expect("remove"));
     }
-    let imported = import(&*bench.store, &text(&before), Ids::New).await.expect("import");
+    let imported = import(&*fixture.store, &text(&before), Ids::New).await.expect("import");
     let Imported::Done { read, shift, holders } = imported else { panic!("{imported:?}") };
     assert_eq!(shift.tasks, header.last_task_id);
     let tasks = before.iter().filter(|line| matches!(line, Line::Task(_))).count();
     assert_eq!(read.tasks, tasks as u64);
-    let after = export(&*bench.store, &[]).await;
+    let after = export(&*fixture.store, &[]).await;
     let copies: Vec<Line> = before
         .iter()
         .filter(|line| matches!(line, Line::Task(_)))
@@ -47,23 +47,23 @@ pub async fn a_copy_is_put_behind_what_is_there(db: &dyn Database) {
         assert!(after.contains(&value(&copy)), "{copy:?}");
     }
     for holder in holders {
-        bench.store.reclaim(Reclaim::Lost(holder)).await.expect("take back");
+        fixture.store.reclaim(Reclaim::Lost(holder)).await.expect("take back");
     }
     // What is created now comes after both.
-    let next = bench.create(new_task("next")).await;
+    let next = fixture.create(new_task("next")).await;
     assert!(next.0 > header.last_task_id * 2, "{next}");
 }
 
 /// Ids are not kept where there are others, and nothing of a file that is wrong
 /// somewhere is taken in, wherever that is.
-pub async fn a_file_is_imported_whole_or_not_at_all(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    fill(bench.store.clone()).await;
-    let lines = export(&*bench.store, &[]).await;
+pub async fn import_is_all_or_nothing(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fill(fixture.store.clone()).await;
+    let lines = export(&*fixture.store, &[]).await;
     let whole = text(&lines);
-    let refused = import(&*bench.store, &whole, Ids::Keep).await;
+    let refused = import(&*fixture.store, &whole, Ids::Keep).await;
     assert!(matches!(refused, Ok(Imported::Conflict(_))), "{refused:?}");
-    let taken = import(&*bench.store, &whole, Ids::New).await;
+    let taken = import(&*fixture.store, &whole, Ids::New).await;
     assert!(matches!(taken, Ok(Imported::Conflict(_))), "names of schedules are taken: {taken:?}");
     let mut cut = whole.lines().map(|line| format!("{line}\n")).collect::<Vec<_>>();
     cut.pop();
@@ -82,24 +82,24 @@ pub async fn a_file_is_imported_whole_or_not_at_all(db: &dyn Database) {
         (&twice, "comes after task"),
         (&nowhere, "unknown field"),
     ] {
-        let outcome = import(&*bench.store, file, Ids::New).await;
+        let outcome = import(&*fixture.store, file, Ids::New).await;
         match outcome {
             Err(StoreError::InvalidData(why)) => assert!(why.contains(words), "{words}: {why}"),
             other => panic!("{words}: {other:?}"),
         }
     }
-    assert_eq!(without_header(&export(&*bench.store, &[]).await), without_header(&lines));
+    assert_eq!(without_header(&export(&*fixture.store, &[]).await), without_header(&lines));
 }
 
 /// Only the tasks that are asked for are exported, and a reader that has enough
 /// is left in peace.
-pub async fn an_export_can_be_of_some_tasks(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    fill(bench.store.clone()).await;
-    let all = export(&*bench.store, &[]).await;
+pub async fn export_can_be_filtered(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fill(fixture.store.clone()).await;
+    let all = export(&*fixture.store, &[]).await;
     let mut seen = 0;
     for status in TaskStatus::ALL {
-        let some = export(&*bench.store, &[status]).await;
+        let some = export(&*fixture.store, &[status]).await;
         let tasks = some.iter().filter_map(|line| match line {
             Line::Task(task) => Some(task.status),
             _ => None,
@@ -117,19 +117,19 @@ pub async fn an_export_can_be_of_some_tasks(db: &dyn Database) {
             false
         })
     };
-    bench.store.export(&ExportFilter::default(), sink).await.expect("export");
+    fixture.store.export(&ExportFilter::default(), sink).await.expect("export");
     assert_eq!(*count.lock().expect("a count"), 1);
 }
 
 /// A shift of nothing changes nothing, and ids beyond the last are refused.
-pub async fn an_empty_store_is_exported_too(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let lines = export(&*bench.store, &[]).await;
+pub async fn empty_store_can_be_exported(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let lines = export(&*fixture.store, &[]).await;
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let imported = import(&*bench.store, &text(&lines), Ids::Keep).await.expect("import");
+    let imported = import(&*fixture.store, &text(&lines), Ids::Keep).await.expect("import");
     let Imported::Done { shift, holders, .. } = imported else { panic!("{imported:?}") };
     assert_eq!((shift, holders), (Shift::default(), vec![]));
-    assert_eq!(without_header(&export(&*bench.store, &[]).await), without_header(&lines));
+    assert_eq!(without_header(&export(&*fixture.store, &[]).await), without_header(&lines));
 }
 
 pub(crate) async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<Line> {

@@ -9,7 +9,7 @@ use task_engine_store::rollup::{
 };
 
 use crate::Database;
-use crate::bench::Bench;
+use crate::fixture::Fixture;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -49,9 +49,9 @@ fn short(rows: &[RollupRow]) -> Vec<(i64, &str, u64, u64, u64)> {
 }
 
 /// The figures of all engines are summed by class and step.
-pub async fn figures_are_summed_by_class_and_step(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn rollups_are_summed_by_class(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     send(store, 1, &[]).await;
     assert_eq!(look(store, HOUR, MINUTE).await, []);
     // Steps begin at whole multiples: the one of ten minutes that is over.
@@ -69,7 +69,7 @@ pub async fn figures_are_summed_by_class_and_step(db: &dyn Database) {
     )
     .await;
     send(store, 2, &[row(ten, "a", tally(10, 20, 30)), row(ten + 10, "a", tally(0, 1, 0))]).await;
-    let other = Bench::open(db).await;
+    let other = Fixture::open(db).await;
     let rows = look(&*other.store, HOUR, MINUTE).await;
     assert_eq!(
         short(&rows),
@@ -97,9 +97,9 @@ pub async fn figures_are_summed_by_class_and_step(db: &dyn Database) {
 
 /// What is sent again counts once; what is newer replaces, what comes late does
 /// not; a minute that comes again, because the clock went back, is added.
-pub async fn figures_sent_again_count_once(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn repeated_rollups_count_once(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     let minute = this_minute(store).await - 5;
     let seen = async || {
         let rows = look(store, HOUR, MINUTE).await;
@@ -123,9 +123,9 @@ pub async fn figures_sent_again_count_once(db: &dyn Database) {
 
 /// Only the time that is asked for is told, from a whole minute on, however long the
 /// steps are; nothing of the future, should the clock have been there.
-pub async fn figures_are_of_the_time_asked_for(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn rollups_cover_requested_time(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     let now = this_minute(store).await;
     let minutes = [now - 24 * 60, now - 62, now - 30, now + 60];
     for minute in minutes {
@@ -145,9 +145,9 @@ pub async fn figures_are_of_the_time_asked_for(db: &dyn Database) {
 }
 
 /// Old figures are removed, so many in a step.
-pub async fn old_figures_are_removed_in_steps(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn old_rollups_are_removed_in_steps(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     let now = this_minute(store).await;
     let old = now - i64::try_from(KEPT.as_secs() / 60).expect("minutes");
     let rows: Vec<_> = (1..=25).map(|n| row(old - n, "a", tally(1, 0, 0))).collect();
@@ -162,10 +162,10 @@ pub async fn old_figures_are_removed_in_steps(db: &dyn Database) {
 }
 
 /// Engines count by the store's minutes, so a heartbeat tells its time.
-pub async fn a_heartbeat_tells_the_time(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let engine = bench.engine("a").await;
-    let clock = async || bench.store.schedule("nobody's").await.expect("schedule").1;
+pub async fn heartbeat_reports_database_time(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let engine = fixture.engine("a").await;
+    let clock = async || fixture.store.schedule("nobody's").await.expect("schedule").1;
     let before = clock().await;
     let told = engine.heartbeat().await.now;
     let after = clock().await;

@@ -9,27 +9,27 @@ use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
 
 use crate::Database;
-use crate::bench::{Bench, WORK, new_task};
+use crate::fixture::{Fixture, WORK, new_task};
 
 /// A flow has all tasks with its correlation id, oldest first, and no others.
-pub async fn a_flow_is_found_by_its_correlation_id(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(20).await;
+pub async fn flow_is_found_by_correlation_id(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(20).await;
     let hostile = "%_'; DROP \"x\" \\ é\u{202e} 日本";
     let mut wanted = Vec::new();
     for name in ["order-17", hostile, "ORDER-17", "order-1", "order-17"] {
-        let id = bench.create(new_task(WORK).correlation(name).unwrap()).await;
+        let id = fixture.create(new_task(WORK).correlation(name).unwrap()).await;
         if name == "order-17" {
             wanted.push(id);
         }
-        let details = bench.details(id).await;
+        let details = fixture.details(id).await;
         assert_eq!((details.correlation_id.as_str(), details.parent_id), (name, None));
     }
-    assert_eq!(ids(&flow(&bench, "order-17").await), wanted);
-    assert_eq!(flow(&bench, hostile).await.len(), 1);
+    assert_eq!(ids(&flow(&fixture, "order-17").await), wanted);
+    assert_eq!(flow(&fixture, hostile).await.len(), 1);
     for nobody in ["order", "order-170", "%", "", "\u{0}", "999999999999"] {
         let page = page(nobody, None, 10);
-        match bench.store.flow(&page).await {
+        match fixture.store.flow(&page).await {
             Ok(found) => assert_eq!(found, [], "{nobody:?}"),
             // No text of PostgreSQL can hold it, so nobody has it.
             Err(StoreError::InvalidData(_)) if nobody == "\u{0}" => {}
@@ -39,50 +39,50 @@ pub async fn a_flow_is_found_by_its_correlation_id(db: &dyn Database) {
 }
 
 /// A task without a correlation id begins a flow that is called like itself.
-pub async fn a_task_begins_a_flow_of_its_own(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let own = bench.create(new_task(WORK)).await;
-    let named = bench.create(new_task(WORK).correlation("a").unwrap()).await;
-    assert_eq!(bench.details(own).await.correlation_id, own.to_string());
-    let child = bench.create(child_of(&bench, own).await).await;
-    let grandchild = bench.create(child_of(&bench, child).await).await;
-    let other = bench.create(child_of(&bench, named).await).await;
+pub async fn task_starts_its_own_flow(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let own = fixture.create(new_task(WORK)).await;
+    let named = fixture.create(new_task(WORK).correlation("a").unwrap()).await;
+    assert_eq!(fixture.details(own).await.correlation_id, own.to_string());
+    let child = fixture.create(child_of(&fixture, own).await).await;
+    let grandchild = fixture.create(child_of(&fixture, child).await).await;
+    let other = fixture.create(child_of(&fixture, named).await).await;
 
-    let found = flow(&bench, &own.to_string()).await;
+    let found = flow(&fixture, &own.to_string()).await;
     assert_eq!(ids(&found), [own, child, grandchild]);
     let parents: Vec<_> = found.iter().map(|task| task.parent_id).collect();
     assert_eq!(parents, [None, Some(own), Some(child)]);
-    let details = bench.details(grandchild).await;
+    let details = fixture.details(grandchild).await;
     assert_eq!((details.correlation_id, details.parent_id), (own.to_string(), Some(child)));
 
-    assert_eq!(ids(&flow(&bench, "a").await), [named, other]);
+    assert_eq!(ids(&flow(&fixture, "a").await), [named, other]);
     // It has a name of its own, so nothing is called like it.
-    assert_eq!(flow(&bench, &named.to_string()).await, []);
+    assert_eq!(flow(&fixture, &named.to_string()).await, []);
     // A child alone is no flow.
-    assert_eq!(flow(&bench, &child.to_string()).await, []);
+    assert_eq!(flow(&fixture, &child.to_string()).await, []);
 }
 
 /// What a flow says about its tasks is what the tasks say about themselves.
-pub async fn a_flow_tells_what_happened(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn flow_lists_its_executions(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let tasks: Vec<_> = (0..5).map(|_| new_task(WORK).correlation("a").unwrap()).collect();
-    let all = bench.create_all(&tasks).await;
+    let all = fixture.create_all(&tasks).await;
     let holds = engine.claim(5).await;
     let endings = [
         holds[0].succeeds(),
         holds[1].fails(),
         holds[2].is_cancelled(),
-        holds[3].fails_and_waits(Duration::ZERO),
+        holds[3].fails_and_retries(Duration::ZERO),
     ];
     assert_eq!(engine.record(&endings).await, []);
     let again = engine.claim_one().await;
     assert_eq!(engine.record(&[again.succeeds()]).await, []);
 
-    let found = flow(&bench, "a").await;
+    let found = flow(&fixture, "a").await;
     assert_eq!(ids(&found), all);
     for task in &found {
-        let details = bench.details(task.row.id).await;
+        let details = fixture.details(task.row.id).await;
         assert_eq!(task.row, details.row);
         assert_eq!(task.due_at, details.row.created_at, "due at once");
         assert_eq!(task.executions.len(), details.executions.len());
@@ -110,21 +110,21 @@ pub async fn a_flow_tells_what_happened(db: &dyn Database) {
 }
 
 /// A large flow comes in pages, without a gap, whatever is created meanwhile.
-pub async fn a_large_flow_comes_in_pages(db: &dyn Database) {
+pub async fn large_flow_is_paged(db: &dyn Database) {
     const COUNT: usize = 1000;
-    let bench = Bench::open(db).await;
-    let first = bench.create(new_task(WORK)).await;
-    let children = vec![child_of(&bench, first).await; COUNT];
+    let fixture = Fixture::open(db).await;
+    let first = fixture.create(new_task(WORK)).await;
+    let children = vec![child_of(&fixture, first).await; COUNT];
     let mut wanted = vec![first];
-    wanted.extend(bench.create_all(&children).await);
+    wanted.extend(fixture.create_all(&children).await);
     let mut found = Vec::new();
     let mut after = None;
     loop {
         let page = page(&first.to_string(), after, 300);
-        let tasks = bench.store.flow(&page).await.expect("flow");
+        let tasks = fixture.store.flow(&page).await.expect("flow");
         assert!(tasks.len() <= 300);
         if found.is_empty() {
-            bench.create_work(10).await;
+            fixture.create_work(10).await;
         }
         after = tasks.last().map(|task| task.row.id);
         found.extend(ids(&tasks));
@@ -137,8 +137,8 @@ pub async fn a_large_flow_comes_in_pages(db: &dyn Database) {
 
 /// A correlation id that is none is refused, also from those who write SQL; one
 /// that is not there, or null, is fine.
-pub async fn a_bad_correlation_id_is_refused(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn invalid_correlation_id_is_rejected(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let with = |context: &str| {
         let mut task = new_task(WORK);
         task.context = Json::parse(context).unwrap();
@@ -155,39 +155,39 @@ pub async fn a_bad_correlation_id_is_refused(db: &dyn Database) {
         &long,
         &huge,
     ] {
-        let refused = bench.store.create(&[new_task(WORK), with(bad)]).await;
+        let refused = fixture.store.create(&[new_task(WORK), with(bad)]).await;
         assert!(matches!(refused, Err(StoreError::InvalidData(_))), "{bad:.80}: {refused:?}");
     }
-    assert_eq!(bench.list(None).await, []);
+    assert_eq!(fixture.list(None).await, []);
     let fits = format!(r#"{{"correlation_id":"{}"}}"#, "é".repeat(100));
     for good in [r#"{"correlation_id":null}"#, r#"{"other":1}"#, &fits] {
-        bench.create(with(good)).await;
+        fixture.create(with(good)).await;
     }
-    assert_eq!(flow(&bench, &"é".repeat(100)).await.len(), 1);
+    assert_eq!(flow(&fixture, &"é".repeat(100)).await.len(), 1);
 }
 
 /// Nonsense about a parent hurts nobody.
-pub async fn a_bad_parent_is_none(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn unknown_parent_is_ignored(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     for bad in [r#""x""#, "-1", "0", "1.5", "1e300", "[1]", "null", "12345678901234567890123"] {
         let context = Json::parse(format!(r#"{{"correlation_id":"a","parent_id":{bad}}}"#));
         let mut task = new_task(WORK);
         task.context = context.unwrap();
-        let id = bench.create(task).await;
-        assert_eq!(bench.details(id).await.parent_id, None, "{bad}");
+        let id = fixture.create(task).await;
+        assert_eq!(fixture.details(id).await.parent_id, None, "{bad}");
     }
-    let found = flow(&bench, "a").await;
+    let found = flow(&fixture, "a").await;
     assert!(found.iter().all(|task| task.parent_id.is_none()), "{found:?}");
     assert_eq!(found.len(), 8);
 }
 
-async fn child_of(bench: &Bench, parent: TaskId) -> NewTask {
-    let context = bench.details(parent).await.context;
+async fn child_of(fixture: &Fixture, parent: TaskId) -> NewTask {
+    let context = fixture.details(parent).await.context;
     Origin::of(parent, &context).for_children_of(parent).stamp(new_task(WORK))
 }
 
-async fn flow(bench: &Bench, correlation_id: &str) -> Vec<FlowTask> {
-    bench.store.flow(&page(correlation_id, None, 10_000)).await.expect("flow")
+async fn flow(fixture: &Fixture, correlation_id: &str) -> Vec<FlowTask> {
+    fixture.store.flow(&page(correlation_id, None, 10_000)).await.expect("flow")
 }
 
 fn page(correlation_id: &str, after: Option<TaskId>, limit: u32) -> FlowPage {

@@ -10,25 +10,25 @@ use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskStatus};
 
 use crate::Database;
-use crate::bench::{Bench, WORK, knowing, new_instance, new_task};
+use crate::fixture::{Fixture, WORK, new_instance, new_task, with_classes};
 
 /// Numbers, nesting, letters and quotes of every kind, as parameters, context
 /// and result.
-pub async fn json_comes_back_as_it_went_in(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn json_round_trips_unchanged(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for value in hostile_values() {
         let text = Json::encode(&value).expect("valid for the model");
         let mut task = NewTask::new(WORK, text.clone()).unwrap();
         task.context = text.clone();
-        let id = bench.create(task).await;
+        let id = fixture.create(task).await;
         let hold = engine.claim_one().await;
         assert_value(&hold.task.parameters, &value);
         assert_value(&hold.task.context, &value);
         let ending = hold.ends(AttemptEnd::Success(text), &RetryRule::default());
         assert_eq!(engine.record(&[ending]).await, []);
-        let details = bench.details(id).await;
-        assert_value(&details.task_parameters, &value);
+        let details = fixture.details(id).await;
+        assert_value(&details.parameters, &value);
         assert_value(&details.context, &value);
         let result = details.executions[0].result.as_ref().expect("a result");
         assert_value(result, &value);
@@ -37,8 +37,8 @@ pub async fn json_comes_back_as_it_went_in(db: &dyn Database) {
 
 /// No digit of a long number is lost on the way.
 pub async fn long_numbers_keep_every_digit(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let digits = [
         "1970670598291982290",
         "-9223372036854775808",
@@ -48,13 +48,13 @@ pub async fn long_numbers_keep_every_digit(db: &dyn Database) {
     ];
     let text = format!(r#"{{"n":[{}]}}"#, digits.join(","));
     let parameters = Json::parse_object(text).unwrap();
-    let id = bench.create(NewTask::new(WORK, parameters.clone()).unwrap()).await;
+    let id = fixture.create(NewTask::new(WORK, parameters.clone()).unwrap()).await;
     let hold = engine.claim_one().await;
     let ending = hold.ends(AttemptEnd::Success(parameters), &RetryRule::default());
     assert_eq!(engine.record(&[ending]).await, []);
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     let result = details.executions[0].result.as_ref().expect("a result");
-    for json in [&hold.task.parameters, &details.task_parameters, result] {
+    for json in [&hold.task.parameters, &details.parameters, result] {
         for number in digits {
             assert!(json.as_str().contains(number), "{number} in {json}");
         }
@@ -63,42 +63,42 @@ pub async fn long_numbers_keep_every_digit(db: &dyn Database) {
 
 /// Results that are no objects are results, too; null is one, and not none.
 pub async fn results_of_every_kind(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for value in [json!(null), json!(true), json!(0), json!(""), json!([]), json!({})] {
-        let id = bench.create_work(1).await[0];
+        let id = fixture.create_work(1).await[0];
         let hold = engine.claim_one().await;
         let result = Json::encode(&value).unwrap();
         let ending = hold.ends(AttemptEnd::Success(result), &RetryRule::default());
         assert_eq!(engine.record(&[ending]).await, []);
-        let execution = bench.details(id).await.executions.remove(0);
+        let execution = fixture.details(id).await.executions.remove(0);
         assert_value(&execution.result.expect("a result"), &value);
     }
 }
 
 /// The longest parameters and results that the model accepts.
-pub async fn a_mebibyte_is_kept(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn one_mebibyte_of_json_is_kept(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let frame = r#"{"t": ""}"#;
     // Letters that do not compress to nothing.
-    let mut chance = fastrand::Rng::with_seed(7);
-    let letters: String = (0..BYTES_MAX - frame.len()).map(|_| chance.alphanumeric()).collect();
+    let mut rng = fastrand::Rng::with_seed(7);
+    let letters: String = (0..BYTES_MAX - frame.len()).map(|_| rng.alphanumeric()).collect();
     let value = json!({ "t": letters });
     let text = Json::encode(&value).unwrap();
     assert_eq!(text.as_str().len(), BYTES_MAX - 1, "PostgreSQL prints a blank after the colon");
-    let id = bench.create(NewTask::new(WORK, text.clone()).unwrap()).await;
+    let id = fixture.create(NewTask::new(WORK, text.clone()).unwrap()).await;
     let hold = engine.claim_one().await;
     assert!(hold.task.parameters.decode::<Value>().unwrap() == value);
     let ending = hold.ends(AttemptEnd::Success(text), &RetryRule::default());
     assert_eq!(engine.record(&[ending]).await, []);
-    let result = bench.details(id).await.executions.remove(0).result;
+    let result = fixture.details(id).await.executions.remove(0).result;
     assert!(result.expect("a result").decode::<Value>().unwrap() == value);
 }
 
 /// Names of classes, queues and engines are names, whatever is in them.
-pub async fn names_are_only_names(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn hostile_names_are_stored_unchanged(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let names = [
         "O'Reilly; DROP TABLE tasks; --",
         "%s {} $1 ?1 :a @b \\ \"q\"",
@@ -110,26 +110,26 @@ pub async fn names_are_only_names(db: &dyn Database) {
     ];
     for name in names {
         let task = new_task(name).queue(name).unwrap();
-        let id = bench.create(task).await;
-        let mut new = knowing(new_instance(name), &[(name, RetryRule::never())]);
+        let id = fixture.create(task).await;
+        let mut new = with_classes(new_instance(name), &[(name, RetryRule::never())]);
         new.queues = vec![name.to_owned()];
-        let mut engine = bench.register(new).await;
+        let mut engine = fixture.register(new).await;
         let hold = engine.claim_one().await;
         assert_eq!((&*hold.task.class, &*hold.task.queue), (name, name));
-        assert!(bench.lose(engine.id).await);
-        let taken = bench.recover(engine.id).await;
+        assert!(fixture.declare_lost(engine.id).await);
+        let taken = fixture.recover(engine.id).await;
         assert_eq!(taken[0].class, name);
-        let row = bench.details(id).await.row;
+        let row = fixture.details(id).await.row;
         assert_eq!(row.status, TaskStatus::Failed, "by the rule of {name:?}");
         assert_eq!(row.instance.as_deref(), Some(name));
-        assert_eq!((&*row.task_class, &*row.queue), (name, name));
+        assert_eq!((&*row.class, &*row.queue), (name, name));
     }
 }
 
 /// An error is kept to the last letter.
-pub async fn errors_come_back_as_they_went_in(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn errors_round_trip_unchanged(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let nul = TaskError::new("a\0b", "c\0d").storable();
     let long = TaskError::new("E", "é\n\"'\\".repeat(10_000)).storable();
     let empty = TaskError::new("", "");
@@ -140,12 +140,12 @@ pub async fn errors_come_back_as_they_went_in(db: &dyn Database) {
         "NULL".into(),
     ]);
     for error in [nul, long, empty, odd] {
-        let id = bench.create_work(1).await[0];
+        let id = fixture.create_work(1).await[0];
         let hold = engine.claim_one().await;
         let mut ending = hold.fails();
         ending.error = Some(error.clone());
         assert_eq!(engine.record(&[ending]).await, []);
-        let details = bench.details(id).await;
+        let details = fixture.details(id).await;
         assert_eq!(details.executions[0].error.as_ref(), Some(&error));
         assert_eq!(details.row.error, Some(error));
     }
@@ -153,26 +153,26 @@ pub async fn errors_come_back_as_they_went_in(db: &dyn Database) {
 
 /// Whatever the model accepts is stored, printed and read back equal, within the
 /// limits. For a second, or for `FUZZ_SECONDS`.
-pub async fn random_json_comes_back_equal(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn random_json_round_trips(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let until = Instant::now() + Duration::from_secs_f64(seconds.unwrap_or(1.0));
     let seed = fastrand::u64(..);
-    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
     while Instant::now() < until {
         let mut text = String::new();
-        write_object(&mut text, &mut chance, 1);
+        write_object(&mut text, &mut rng, 1);
         let Ok(parameters) = Json::parse_object(text.as_str()) else { continue };
         let task = NewTask::new(WORK, parameters.clone()).unwrap();
-        let id = bench.create(task).await;
+        let id = fixture.create(task).await;
         let hold = engine.claim_one().await;
         assert_eq!(hold.task.unreadable, None, "seed {seed}: {text}");
         let ending = hold.ends(AttemptEnd::Success(parameters.clone()), &RetryRule::default());
         assert_eq!(engine.record(&[ending]).await, [], "seed {seed}: {text}");
-        let details = bench.details(id).await;
+        let details = fixture.details(id).await;
         let result = details.executions[0].result.as_ref().expect("a result");
-        for found in [&hold.task.parameters, &details.task_parameters, result] {
+        for found in [&hold.task.parameters, &details.parameters, result] {
             assert!(Json::parse(found.as_str()).is_ok(), "seed {seed}: {text} came as {found}");
             // A number that is too large for a float compares with nothing.
             if let Ok(expected) = parameters.decode::<Value>() {
@@ -206,81 +206,76 @@ fn is_same(one: &Value, other: &Value) -> bool {
     }
 }
 
-fn write_object(out: &mut String, chance: &mut fastrand::Rng, depth: usize) {
+fn write_object(out: &mut String, rng: &mut fastrand::Rng, depth: usize) {
     out.push('{');
-    for n in 0..chance.usize(0..5) {
+    for n in 0..rng.usize(0..5) {
         if n > 0 {
             out.push(',');
         }
-        write_string(out, chance);
+        write_string(out, rng);
         out.push(':');
-        write_value(out, chance, depth);
+        write_value(out, rng, depth);
     }
     out.push('}');
 }
 
-fn write_value(out: &mut String, chance: &mut fastrand::Rng, depth: usize) {
-    match chance.u8(0..if depth > 66 { 6 } else { 9 }) {
-        0 => out.push_str(chance.choice(["null", "true", "false", " 0 ", "\t-0"]).unwrap()),
-        1 | 2 => write_number(out, chance),
-        3..=5 => write_string(out, chance),
-        6 => write_object(out, chance, depth + 1),
+fn write_value(out: &mut String, rng: &mut fastrand::Rng, depth: usize) {
+    match rng.u8(0..if depth > 66 { 6 } else { 9 }) {
+        0 => out.push_str(rng.choice(["null", "true", "false", " 0 ", "\t-0"]).unwrap()),
+        1 | 2 => write_number(out, rng),
+        3..=5 => write_string(out, rng),
+        6 => write_object(out, rng, depth + 1),
         7 => {
             out.push('[');
-            for n in 0..chance.usize(0..4) {
+            for n in 0..rng.usize(0..4) {
                 out.push_str(if n > 0 { ", " } else { "" });
-                write_value(out, chance, depth + 1);
+                write_value(out, rng, depth + 1);
             }
             out.push(']');
         }
         // Straight down, to the limit and beyond.
         _ => {
-            let levels = chance.usize(0..70);
+            let levels = rng.usize(0..70);
             out.push_str(&"[".repeat(levels));
-            write_number(out, chance);
+            write_number(out, rng);
             out.push_str(&"]".repeat(levels));
         }
     }
 }
 
-fn write_number(out: &mut String, chance: &mut fastrand::Rng) {
-    if chance.bool() {
+fn write_number(out: &mut String, rng: &mut fastrand::Rng) {
+    if rng.bool() {
         out.push('-');
     }
-    out.push_str(&chance.u64(..).to_string()[..chance.usize(1..20).min(1 + chance.usize(..9))]);
-    if chance.bool() {
-        out.push_str(&format!(".{}", chance.u64(..)));
+    out.push_str(&rng.u64(..).to_string()[..rng.usize(1..20).min(1 + rng.usize(..9))]);
+    if rng.bool() {
+        out.push_str(&format!(".{}", rng.u64(..)));
     }
-    if chance.bool() {
-        let most = *chance.choice(&[3_u32, 300, 1001, 20_000]).unwrap();
-        out.push_str(&format!(
-            "{}{}",
-            chance.choice(["e", "E-", "e+"]).unwrap(),
-            chance.u32(..most)
-        ));
+    if rng.bool() {
+        let most = *rng.choice(&[3_u32, 300, 1001, 20_000]).unwrap();
+        out.push_str(&format!("{}{}", rng.choice(["e", "E-", "e+"]).unwrap(), rng.u32(..most)));
     }
 }
 
-fn write_string(out: &mut String, chance: &mut fastrand::Rng) {
+fn write_string(out: &mut String, rng: &mut fastrand::Rng) {
     out.push('"');
-    for _ in 0..chance.usize(0..6) {
-        match chance.u8(0..6) {
+    for _ in 0..rng.usize(0..6) {
+        match rng.u8(0..6) {
             0 => out.push_str(
-                chance
-                    .choice([
-                        "\\n",
-                        "\\\"",
-                        "\\\\",
-                        "\\/",
-                        "\\u0001",
-                        "\\u00e9",
-                        "\\ud83d\\ude00",
-                        "\\ud800",
-                    ])
-                    .unwrap(),
+                rng.choice([
+                    "\\n",
+                    "\\\"",
+                    "\\\\",
+                    "\\/",
+                    "\\u0001",
+                    "\\u00e9",
+                    "\\ud83d\\ude00",
+                    "\\ud800",
+                ])
+                .unwrap(),
             ),
-            1 => out.push(chance.char('\u{80}'..=char::MAX)),
-            _ => out.push(chance.alphanumeric()),
+            1 => out.push(rng.char('\u{80}'..=char::MAX)),
+            _ => out.push(rng.alphanumeric()),
         }
     }
     out.push('"');
@@ -288,8 +283,8 @@ fn write_string(out: &mut String, chance: &mut fastrand::Rng) {
 
 /// What is out of the limits of JSON is refused, and what is within them is kept:
 /// on every store the same.
-pub async fn the_limits_of_json_hold(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn json_limits_are_enforced(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let explosive = format!(r#"{{"n":[{}0]}}"#, "1e131071,".repeat(60_000));
     let padded = format!(r#"{{"n":[{}0]}}"#, "0e-16383,".repeat(60_000));
     let deep = format!(r#"{{"d":{}{}}}"#, "[".repeat(64), "]".repeat(64));
@@ -300,7 +295,7 @@ pub async fn the_limits_of_json_hold(db: &dyn Database) {
     let deep = format!(r#"{{"d":{}{}}}"#, "[".repeat(63), "]".repeat(63));
     for text in [format!(r#"{{"n":-{digits}.{digits}}}"#), deep, r#"{"n":1e-16383}"#.to_owned()] {
         let parameters = Json::parse_object(text).unwrap();
-        bench.create(NewTask::new(WORK, parameters).unwrap()).await;
+        fixture.create(NewTask::new(WORK, parameters).unwrap()).await;
     }
 }
 

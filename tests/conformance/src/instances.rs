@@ -12,13 +12,13 @@ use task_engine_store::error::StoreError;
 use task_engine_store::export::{Ids, Imported, Line};
 
 use crate::Database;
-use crate::bench::{Bench, LONG_LEASE, WORK, new_instance, new_task, short_lived};
 use crate::exports::{export, import, text};
-use crate::waiting::eventually;
+use crate::fixture::{Fixture, LONG_LEASE, WORK, new_instance, new_task, with_expired_lease};
+use crate::waiting::wait_for;
 
 /// What an engine says about itself is there for everybody to read.
-pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn registered_instance_is_listed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let mut new = NewInstance {
         name: "web-1 \"é\"".to_owned(),
         host: "h1".to_owned(),
@@ -40,9 +40,9 @@ pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
     new.classes.insert("often".into(), rules);
     let rules = ClassRules::default().queue("slow").priority(-4).retry(RetryRule::never());
     new.classes.insert("never".into(), rules);
-    let id = bench.store.register(&new).await.expect("register");
+    let id = fixture.store.register(&new).await.expect("register");
 
-    let lives = Bench::open(db).await.lives(Some(&new.name)).await;
+    let lives = Fixture::open(db).await.instances(Some(&new.name)).await;
     let [row] = &lives[..] else { panic!("one life, not {lives:?}") };
     assert_eq!(row.id, id);
     assert_eq!(row.name, new.name);
@@ -61,56 +61,56 @@ pub async fn an_engine_is_known_as_it_said(db: &dyn Database) {
 
 /// A process that is gone from the machine that asks is told at once, however
 /// long its lease still runs; one that runs, or ended in good order, is not.
-pub async fn gone_process_is_told_at_once(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn gone_process_is_reported_at_once(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let mark = process::mark().expect("this system tells processes apart");
     let (same, started) = mark.rsplit_once('/').expect("a start time");
     let of = |name: &str, mark: String| NewInstance { process: Some(mark), ..new_instance(name) };
-    bench.register(of("here", mark.clone())).await;
-    let gone = bench.register(of("gone", format!("{same}/1{started}"))).await;
-    bench.register(of("elsewhere", format!("other/{same}/1{started}"))).await;
+    fixture.register(of("here", mark.clone())).await;
+    let gone = fixture.register(of("gone", format!("{same}/1{started}"))).await;
+    fixture.register(of("elsewhere", format!("other/{same}/1{started}"))).await;
     for (name, state) in [
         ("here", InstanceState::Alive),
         ("gone", InstanceState::ProcessGone),
         ("elsewhere", InstanceState::Alive),
     ] {
-        assert_eq!(bench.lives(Some(name)).await[0].state(), state, "{name}");
+        assert_eq!(fixture.instances(Some(name)).await[0].state(), state, "{name}");
     }
     gone.unregister().await;
-    assert_eq!(bench.lives(Some("gone")).await[0].state(), InstanceState::Stopped);
+    assert_eq!(fixture.instances(Some("gone")).await[0].state(), InstanceState::Stopped);
 }
 
 /// A name is free again when its life is over on record, and not before: not
 /// even when its lease has run out.
-pub async fn a_name_has_one_life_at_a_time(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let engine = bench.engine("a").await;
-    name_is_taken(&bench, "a").await;
-    bench.engine("b").await;
+pub async fn instance_name_is_unique_while_live(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let engine = fixture.engine("a").await;
+    name_is_taken(&fixture, "a").await;
+    fixture.engine("b").await;
     engine.unregister().await;
 
-    let second = bench.register(short_lived(new_instance("a"))).await;
+    let second = fixture.register(with_expired_lease(new_instance("a"))).await;
     assert_ne!(second.id, engine.id, "a new life");
-    name_is_taken(&bench, "a").await;
-    assert!(bench.store.declare_lost(second.id, false).await.expect("declare_lost"));
-    let third = bench.engine("a").await;
+    name_is_taken(&fixture, "a").await;
+    assert!(fixture.store.declare_lost(second.id, false).await.expect("declare_lost"));
+    let third = fixture.engine("a").await;
     let ids: Vec<_> = [engine.id, second.id].into();
     assert!(!ids.contains(&third.id), "a new life");
 }
 
-async fn name_is_taken(bench: &Bench, name: &str) {
-    match bench.store.register(&new_instance(name)).await {
+async fn name_is_taken(fixture: &Fixture, name: &str) {
+    match fixture.store.register(&new_instance(name)).await {
         Err(StoreError::NameTaken(taken)) => assert_eq!(taken, name),
         other => panic!("{name} is taken, but: {other:?}"),
     }
 }
 
 /// A heartbeat renews the lease, and returns the engine's own claims.
-pub async fn a_heartbeat_renews_and_tells(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(5).await;
-    let mut engine = bench.engine("a").await;
-    let mut other = bench.engine("b").await;
+pub async fn heartbeat_renews_lease(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(5).await;
+    let mut engine = fixture.engine("a").await;
+    let mut other = fixture.engine("b").await;
     assert_eq!(engine.heartbeat().await.claims, []);
     let first = engine.claim(2).await[0].claim_id;
     let foreign = other.claim_one().await.claim_id;
@@ -122,38 +122,38 @@ pub async fn a_heartbeat_renews_and_tells(db: &dyn Database) {
     assert_eq!(claims, [first, second]);
     assert_eq!(other.heartbeat().await.claims, [foreign]);
 
-    let age = async || bench.lives(Some("a")).await[0].heartbeat_age;
+    let age = async || fixture.instances(Some("a")).await[0].heartbeat_age;
     let grown = async || (age().await > Duration::from_millis(50)).then_some(());
-    eventually("the heartbeat grows old", grown).await;
-    let row = bench.lives(Some("a")).await.remove(0);
+    wait_for("the heartbeat grows old", grown).await;
+    let row = fixture.instances(Some("a")).await.remove(0);
     assert!(engine.heartbeat().await.alive);
-    let after = bench.lives(Some("a")).await.remove(0);
+    let after = fixture.instances(Some("a")).await.remove(0);
     assert!(after.heartbeat_at > row.heartbeat_at, "renewed");
     assert_eq!(after.started_at, row.started_at);
 }
 
 /// A lease that has run out is seen by the others, and a heartbeat mends it;
 /// what was declared lost stays lost.
-pub async fn an_expired_lease_is_seen_and_mended(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn expired_lease_is_seen_and_renewed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let mut new = new_instance("late");
     new.lease = Duration::from_millis(300);
-    let late = bench.register(new).await;
-    let witness = bench.engine("witness").await;
-    eventually("the lease runs out", async || {
+    let late = fixture.register(new).await;
+    let witness = fixture.engine("witness").await;
+    wait_for("the lease runs out", async || {
         let expired = witness.heartbeat().await.expired;
         (expired == [late.id]).then_some(())
     })
     .await;
-    assert!(!bench.lives(Some("late")).await[0].is_alive());
-    eventually("a heartbeat mends it", async || {
+    assert!(!fixture.instances(Some("late")).await[0].is_alive());
+    wait_for("a heartbeat mends it", async || {
         // On a machine that stands still for 300 ms, once is not enough.
         assert!(late.heartbeat().await.alive, "it was not declared lost");
         witness.heartbeat().await.expired.is_empty().then_some(())
     })
     .await;
 
-    assert!(bench.lose(late.id).await);
+    assert!(fixture.declare_lost(late.id).await);
     let pulse = witness.heartbeat().await;
     assert_eq!((pulse.expired, pulse.orphaned), (vec![], vec![]));
     assert!(!late.heartbeat().await.alive);
@@ -161,21 +161,21 @@ pub async fn an_expired_lease_is_seen_and_mended(db: &dyn Database) {
 
 /// A live engine is not declared lost; one whose lease has run out, or whose
 /// process is gone, is, once.
-pub async fn only_the_dead_are_declared_lost(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn only_dead_instances_become_lost(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let declare = async |id, gone| {
-        let lost = bench.store.declare_lost(id, gone).await;
+        let lost = fixture.store.declare_lost(id, gone).await;
         lost.expect("declare_lost")
     };
-    let alive = bench.engine("alive").await;
+    let alive = fixture.engine("alive").await;
     assert!(!declare(alive.id, false).await);
     assert!(alive.heartbeat().await.alive);
-    let gone = bench.engine("gone").await;
+    let gone = fixture.engine("gone").await;
     assert!(declare(gone.id, true).await);
     assert!(!declare(gone.id, true).await, "once");
-    let late = bench.register(short_lived(new_instance("late"))).await;
+    let late = fixture.register(with_expired_lease(new_instance("late"))).await;
     assert!(declare(late.id, false).await);
-    let stopped = bench.engine("stopped").await;
+    let stopped = fixture.engine("stopped").await;
     stopped.unregister().await;
     assert!(!declare(stopped.id, true).await, "it is over already");
     assert!(!declare(InstanceId(987_654), true).await, "nobody");
@@ -186,21 +186,21 @@ pub async fn only_the_dead_are_declared_lost(db: &dyn Database) {
         ("late", false, true),
         ("stopped", true, false),
     ] {
-        let row = bench.lives(Some(name)).await.remove(0);
+        let row = fixture.instances(Some(name)).await.remove(0);
         assert_eq!(row.stopped_at.is_some(), stopped, "{name}");
         assert_eq!(row.lost_at.is_some(), lost, "{name}");
     }
 }
 
 /// An engine whose life is over learns it at its heartbeat, and claims nothing.
-pub async fn the_dead_claim_nothing(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_work(4).await;
-    let mut lost = bench.engine("lost").await;
-    let mut stopped = bench.engine("stopped").await;
-    let mut late = bench.register(short_lived(new_instance("late"))).await;
+pub async fn lost_instance_claims_nothing(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_work(4).await;
+    let mut lost = fixture.engine("lost").await;
+    let mut stopped = fixture.engine("stopped").await;
+    let mut late = fixture.register(with_expired_lease(new_instance("late"))).await;
     lost.claim_one().await;
-    assert!(bench.lose(lost.id).await);
+    assert!(fixture.declare_lost(lost.id).await);
     stopped.unregister().await;
     stopped.unregister().await;
     for engine in [&mut lost, &mut stopped] {
@@ -210,24 +210,24 @@ pub async fn the_dead_claim_nothing(db: &dyn Database) {
         let claim = engine.try_claim(1).await;
         assert!(matches!(claim, Err(StoreError::InstanceOver)), "{claim:?}");
     }
-    let nobody = bench.store.heartbeat(InstanceId(987_654)).await;
+    let nobody = fixture.store.heartbeat(InstanceId(987_654)).await;
     assert!(!nobody.expect("heartbeat").alive);
-    assert_eq!(bench.list(Some(TaskStatus::Waiting)).await.len(), 3);
+    assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 3);
     // Late is not lost: nobody else has its tasks.
     assert_eq!(late.claim_one().await.task_id(), ids[1]);
 }
 
 /// What an engine holds is listed, and counted.
-pub async fn what_an_engine_holds_is_listed(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(5).await;
-    let mut engine = bench.engine("a").await;
-    let other = bench.engine("b").await;
-    let before = bench.now().await;
+pub async fn held_tasks_are_listed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(5).await;
+    let mut engine = fixture.engine("a").await;
+    let other = fixture.engine("b").await;
+    let before = fixture.now().await;
     let holds = [engine.claim(2).await, engine.claim(3).await].concat();
-    let after = bench.now().await;
+    let after = fixture.now().await;
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
-    let mut held = bench.store.held_attempts(engine.id).await.expect("held");
+    let mut held = fixture.store.held_attempts(engine.id).await.expect("held");
     held.sort_by_key(|held| held.id);
     let expected: Vec<_> = [0, 2, 3, 4].map(|n: usize| holds[n].id()).into();
     let ids: Vec<_> = held.iter().map(|held| held.id).collect();
@@ -238,48 +238,48 @@ pub async fn what_an_engine_holds_is_listed(db: &dyn Database) {
         assert!(held.claimed_at >= before - a_bit && held.claimed_at <= after + a_bit);
     }
     assert_eq!(other.held().await, []);
-    assert_eq!(bench.lives(Some("a")).await[0].held, 4);
-    assert_eq!(bench.lives(Some("b")).await[0].held, 0);
+    assert_eq!(fixture.instances(Some("a")).await[0].held, 4);
+    assert_eq!(fixture.instances(Some("b")).await[0].held, 0);
 }
 
 /// Lives are listed newest first; of those that are over and hold nothing,
 /// only the last of each name.
-pub async fn lives_are_listed_newest_first(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn instances_are_listed_newest_first(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let mut last = None;
     for _ in 0..3 {
-        let engine = bench.engine("often").await;
+        let engine = fixture.engine("often").await;
         engine.unregister().await;
         last = Some(engine.id);
     }
-    bench.create_work(1).await;
-    let mut lost = bench.engine("holder").await;
+    fixture.create_work(1).await;
+    let mut lost = fixture.engine("holder").await;
     lost.claim_one().await;
-    assert!(bench.lose(lost.id).await);
-    let forgotten = bench.engine("holder").await;
+    assert!(fixture.declare_lost(lost.id).await);
+    let forgotten = fixture.engine("holder").await;
     forgotten.unregister().await;
-    let living = bench.engine("holder").await;
+    let living = fixture.engine("holder").await;
 
     let ids = async |name| {
-        let lives = bench.lives(name).await;
+        let lives = fixture.instances(name).await;
         lives.iter().map(|row| row.id).collect::<Vec<_>>()
     };
     assert_eq!(ids(Some("often")).await, [last.unwrap()]);
     assert_eq!(ids(Some("holder")).await, [living.id, lost.id]);
     assert_eq!(ids(Some("nobody")).await, []);
     assert_eq!(ids(None).await, [living.id, lost.id, last.unwrap()]);
-    let lost = bench.lives(Some("holder")).await.remove(1);
+    let lost = fixture.instances(Some("holder")).await.remove(1);
     assert_eq!((lost.held, lost.lease), (1, LONG_LEASE));
 }
 
 /// A heartbeat names the classes of what waits, so that an engine can say
 /// which of them nobody knows.
-pub async fn a_heartbeat_names_the_classes_that_wait(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn heartbeat_reports_waiting_classes(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     assert_eq!(engine.heartbeat().await.waiting_classes, [""; 0]);
     for class in ["unknown", WORK, "strange", "unknown"] {
-        bench.create(crate::bench::new_task(class)).await;
+        fixture.create(crate::fixture::new_task(class)).await;
     }
     let mut classes = engine.heartbeat().await.waiting_classes;
     classes.sort();
@@ -293,84 +293,84 @@ pub async fn a_heartbeat_names_the_classes_that_wait(db: &dyn Database) {
 /// A name may come with every start. Those that ended long ago are not listed
 /// unless they are asked for, and are removed: but for those that hold something,
 /// those that history names, and the last that said what is secret.
-pub async fn lives_of_long_ago_are_left_out_and_removed(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_work(3).await;
+pub async fn old_instances_are_removed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_work(3).await;
     for name in ["named", "twice"] {
-        let mut engine = bench.engine(name).await;
+        let mut engine = fixture.engine(name).await;
         let held = engine.claim_one().await;
         engine.record(&[held.fails()]).await;
         engine.finish(held.claim_id).await;
         engine.unregister().await;
     }
     for name in ["twice", "gone"] {
-        bench.engine(name).await.unregister().await;
+        fixture.engine(name).await.unregister().await;
     }
     for name in ["secret-1", "secret-2"] {
         let mut new = new_instance(name);
         let rules = ClassRules::default().secret(["password"]);
         new.classes.insert("mail".to_owned(), rules);
-        bench.register(new).await.unregister().await;
+        fixture.register(new).await.unregister().await;
     }
-    bench.engine("holder").await.claim_one().await;
-    let first_copy = again_as_of_long_ago(&bench).await;
+    fixture.engine("holder").await.claim_one().await;
+    let first_copy = again_as_of_long_ago(&fixture).await;
 
     let old = async || {
-        let lives = bench.lives(None).await.into_iter().map(|life| life.name);
+        let lives = fixture.instances(None).await.into_iter().map(|life| life.name);
         let mut old: Vec<_> = lives.filter(|name| name.starts_with("old ")).collect();
         old.sort();
         old
     };
     assert_eq!(old().await, ["old holder", "old secret-2"]);
-    assert_eq!(bench.lives(Some("old gone")).await.len(), 1, "asked for");
-    let young = bench.lives(None).await.len() - 2;
-    let prune = async |limit| bench.store.prune_instances(limit).await.expect("prune_instances");
+    assert_eq!(fixture.instances(Some("old gone")).await.len(), 1, "asked for");
+    let young = fixture.instances(None).await.len() - 2;
+    let prune = async |limit| fixture.store.prune_instances(limit).await.expect("prune_instances");
     assert_eq!((prune(1).await, prune(10).await, prune(10).await), (1, 1, 0), "gone and secret-1");
     for (name, left) in [("gone", 0), ("secret-1", 0), ("secret-2", 1), ("named", 1), ("twice", 1)]
     {
-        assert_eq!(bench.lives(Some(&format!("old {name}"))).await.len(), left, "{name}");
+        assert_eq!(fixture.instances(Some(&format!("old {name}"))).await.len(), left, "{name}");
     }
     assert_eq!(old().await, ["old holder", "old secret-2"]);
     let copies: Vec<_> = ids.iter().map(|id| TaskId(id.0 + first_copy)).collect();
     for (copy, name) in copies.iter().zip(["old named", "old twice"]) {
-        let task = bench.details(*copy).await;
+        let task = fixture.details(*copy).await;
         assert_eq!(task.executions[0].instance.as_deref(), Some(name), "history has the name");
     }
 
-    let removed = bench.store.prune(TaskStatus::Failed, Duration::ZERO, 10).await.expect("prune");
+    let removed = fixture.store.prune(TaskStatus::Failed, Duration::ZERO, 10).await.expect("prune");
     assert_eq!(removed, 4, "the tasks and their copies");
     assert_eq!(prune(10).await + prune(10).await, 3, "named, and both lives of twice");
-    assert_eq!(bench.lives(None).await.len() - 2, young, "what is young stays");
+    assert_eq!(fixture.instances(None).await.len() - 2, young, "what is young stays");
 }
 
 /// If there are more tasks from before a life ended than are looked through, it
 /// stays: one of them may name it.
-pub async fn lives_that_much_history_may_name_stay(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut ids = bench.create_all(&vec![new_task("other"); 10_000]).await;
-    ids.extend(bench.create_work(1).await);
-    let mut named = bench.engine("named").await;
+pub async fn instances_with_history_stay(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut ids = fixture.create_all(&vec![new_task("other"); 10_000]).await;
+    ids.extend(fixture.create_work(1).await);
+    let mut named = fixture.engine("named").await;
     let held = named.claim_one().await;
     named.record(&[held.succeeds()]).await;
     named.finish(held.claim_id).await;
     named.unregister().await;
-    bench.store.cancel(&ids).await.expect("cancel");
-    again_as_of_long_ago(&bench).await;
-    bench.store.delete(&ids).await.expect("remove");
-    let prune = async || bench.store.prune_instances(10).await.expect("prune_instances");
+    fixture.store.cancel(&ids).await.expect("cancel");
+    again_as_of_long_ago(&fixture).await;
+    fixture.store.delete(&ids).await.expect("remove");
+    let prune = async || fixture.store.prune_instances(10).await.expect("prune_instances");
     assert_eq!(prune().await, 0);
     let all = Duration::ZERO;
-    bench.store.prune(TaskStatus::Cancelled, all, 100).await.expect("prune");
+    fixture.store.prune(TaskStatus::Cancelled, all, 100).await.expect("prune");
     assert_eq!(prune().await, 0, "it is named by one of those that are looked through");
-    bench.store.prune(TaskStatus::Stopped, all, 10).await.expect("prune");
+    fixture.store.prune(TaskStatus::Stopped, all, 10).await.expect("prune");
     assert_eq!(prune().await, 1);
 }
 
 /// A copy of everything, as of the time before lives are forgotten. The names of
 /// engines begin with "old". Returns how much higher the ids of tasks are.
-async fn again_as_of_long_ago(bench: &Bench) -> i64 {
+async fn again_as_of_long_ago(fixture: &Fixture) -> i64 {
     let ago = ENDED_KEPT + Duration::from_secs(3600);
-    let mut lines = export(&*bench.store, &[]).await;
+    let mut lines = export(&*fixture.store, &[]).await;
     for line in &mut lines {
         match line {
             Line::Instance(life) => {
@@ -383,7 +383,7 @@ async fn again_as_of_long_ago(bench: &Bench) -> i64 {
             _ => {}
         }
     }
-    let imported = import(&*bench.store, &text(&lines), Ids::New).await.expect("import");
+    let imported = import(&*fixture.store, &text(&lines), Ids::New).await.expect("import");
     let Imported::Done { shift, .. } = imported else { panic!("{imported:?}") };
     shift.tasks
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use task_engine_core::task::{NewTask, TaskFilter, TaskId, TaskStatus};
 
 use crate::Database;
-use crate::bench::{Bench, Hold, knowing, new_instance, new_task};
+use crate::fixture::{Fixture, HeldAttempt, new_instance, new_task, with_classes};
 
 const CLASSES: [&str; 2] = ["red", "blue"];
 
 /// Tasks are found by their status, by their class, and by both.
-pub async fn tasks_are_found_by_status_and_class(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let expected = one_of_everything(&bench).await;
+pub async fn tasks_are_filtered_by_status(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let expected = one_of_everything(&fixture).await;
     let statuses = TaskStatus::ALL.map(Some);
     for status in statuses.into_iter().chain([None]) {
         for class in [None, Some("red"), Some("blue"), Some("green")] {
@@ -23,7 +23,7 @@ pub async fn tasks_are_found_by_status_and_class(db: &dyn Database) {
                 limit: 100,
                 ..TaskFilter::default()
             };
-            let rows = bench.page(&filter).await;
+            let rows = fixture.page(&filter).await;
             let mut wanted: Vec<_> = expected
                 .iter()
                 .filter(|(_, found)| status.is_none_or(|status| status == found.0))
@@ -32,40 +32,40 @@ pub async fn tasks_are_found_by_status_and_class(db: &dyn Database) {
                 .collect();
             wanted.reverse();
             let found: Vec<_> =
-                rows.iter().map(|row| (row.id, row.status, row.task_class.as_str())).collect();
+                rows.iter().map(|row| (row.id, row.status, row.class.as_str())).collect();
             assert_eq!(found, wanted, "{filter:?}");
         }
     }
 }
 
 /// A row in a list is the same as the row of the task itself.
-pub async fn a_row_is_the_same_everywhere(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let expected = one_of_everything(&bench).await;
+pub async fn task_rows_agree_everywhere(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let expected = one_of_everything(&fixture).await;
     for status in TaskStatus::ALL {
-        for row in bench.list(Some(status)).await {
-            let details = bench.details(row.id).await;
+        for row in fixture.list(Some(status)).await {
+            let details = fixture.details(row.id).await;
             assert_eq!(details.row, row, "{status}");
             assert!(row.updated_at >= row.created_at, "{status}");
             assert_eq!(details.executions.len() as i32, row.attempts, "{status}");
         }
     }
-    let all = bench.list(None).await;
+    let all = fixture.list(None).await;
     assert_eq!(all.len(), expected.len());
     for row in all {
-        assert_eq!(bench.details(row.id).await.row, row);
+        assert_eq!(fixture.details(row.id).await.row, row);
     }
 }
 
 /// Pages are newest first, follow each other without a gap, and are not longer
 /// than asked for, whatever is created meanwhile.
-pub async fn pages_follow_each_other(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.register(coloured()).await;
+pub async fn task_pages_are_consecutive(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.register(coloured()).await;
     let tasks: Vec<NewTask> = (0..25).map(|n| new_task(CLASSES[n % 2])).collect();
-    let ids = bench.create_all(&tasks).await;
+    let ids = fixture.create_all(&tasks).await;
     let holds = engine.claim_all(100).await;
-    let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+    let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
     assert_eq!(engine.record(&endings).await, []);
 
     let newest_first: Vec<_> = ids.iter().rev().copied().collect();
@@ -79,13 +79,13 @@ pub async fn pages_follow_each_other(db: &dyn Database) {
         let mut found: Vec<TaskId> = Vec::new();
         let mut before = None;
         loop {
-            let page = bench
+            let page = fixture
                 .page(&TaskFilter { status, class: class.map(str::to_owned), before, limit: 4 })
                 .await;
             found.extend(page.iter().map(|row| row.id));
             if before.is_none() {
                 // What comes after the first page was read is not on the next.
-                bench.create(new_task("red")).await;
+                fixture.create(new_task("red")).await;
             }
             before = page.last().map(|row| row.id);
             assert!(page.len() <= 4);
@@ -100,37 +100,37 @@ pub async fn pages_follow_each_other(db: &dyn Database) {
 }
 
 /// A task that never was is not found.
-pub async fn a_task_that_never_was_is_not_found(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn missing_task_is_not_found(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     for id in [1, i64::MAX, 0, -1] {
-        let found = bench.store.task(TaskId(id)).await.expect("task");
+        let found = fixture.store.task(TaskId(id)).await.expect("task");
         assert_eq!(found, None, "task {id}");
     }
 }
 
 /// Whoever asks where the store is gets an answer.
-pub async fn a_store_says_where_it_is(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    assert_ne!(bench.store.location(), "");
-    let applied = bench.store.migrate().await.expect("migrate");
+pub async fn store_reports_its_location(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    assert_ne!(fixture.store.location(), "");
+    let applied = fixture.store.migrate().await.expect("migrate");
     assert_eq!(applied, [""; 0], "it was migrated when it was opened");
 }
 
 /// One task of each class in each status, and one that waits for a retry.
-async fn one_of_everything(bench: &Bench) -> BTreeMap<TaskId, (TaskStatus, &'static str)> {
-    let mut engine = bench.register(coloured()).await;
+async fn one_of_everything(fixture: &Fixture) -> BTreeMap<TaskId, (TaskStatus, &'static str)> {
+    let mut engine = fixture.register(coloured()).await;
     let mut expected = BTreeMap::new();
     for class in CLASSES {
-        bench.create_all(&vec![new_task(class); 5]).await;
+        fixture.create_all(&vec![new_task(class); 5]).await;
         let holds = engine.claim(5).await;
         let endings = [
             holds[0].succeeds(),
             holds[1].fails(),
             holds[2].is_cancelled(),
-            holds[3].fails_and_waits(Duration::from_secs(3600)),
+            holds[3].fails_and_retries(Duration::from_secs(3600)),
         ];
         assert_eq!(engine.record(&endings).await, []);
-        let waiting = bench.create(new_task(class).after(Duration::from_secs(60))).await;
+        let waiting = fixture.create(new_task(class).after(Duration::from_secs(60))).await;
         expected.insert(waiting, (TaskStatus::Waiting, class));
         for (hold, status) in holds.iter().zip([
             TaskStatus::Stopped,
@@ -147,5 +147,5 @@ async fn one_of_everything(bench: &Bench) -> BTreeMap<TaskId, (TaskStatus, &'sta
 
 fn coloured() -> task_engine_core::instance::NewInstance {
     let rules = CLASSES.map(|class| (class, task_engine_core::retry::RetryRule::default()));
-    knowing(new_instance("a"), &rules)
+    with_classes(new_instance("a"), &rules)
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use task_engine_store::login::LoginId;
 
 use crate::Database;
-use crate::bench::Bench;
-use crate::waiting::eventually;
+use crate::fixture::Fixture;
+use crate::waiting::wait_for;
 
 /// Whoever asks gets the same key, and no other database has it.
-pub async fn a_database_has_one_key(db: &dyn Database) {
-    let (one, other) = (Bench::open(db).await, Bench::open(db).await);
+pub async fn database_has_one_key(db: &dyn Database) {
+    let (one, other) = (Fixture::open(db).await, Fixture::open(db).await);
     let key = one.store.database_key().await.expect("database_key");
     assert_eq!(other.store.database_key().await.expect("database_key"), key);
     one.store.migrate().await.expect("migrate");
@@ -20,8 +20,8 @@ pub async fn a_database_has_one_key(db: &dyn Database) {
 }
 
 /// An ended login is known to all, and forgotten when it would have expired.
-pub async fn an_ended_login_stays_ended(db: &dyn Database) {
-    let (one, other) = (Bench::open(db).await, Bench::open(db).await);
+pub async fn ended_login_stays_ended(db: &dyn Database) {
+    let (one, other) = (Fixture::open(db).await, Fixture::open(db).await);
     let (short, long) = (LoginId([1; 16]), LoginId([2; 16]));
     let ended = async |login| other.store.is_login_ended(login).await.expect("is_login_ended");
     assert!(!ended(short).await && !ended(long).await);
@@ -30,7 +30,7 @@ pub async fn an_ended_login_stays_ended(db: &dyn Database) {
     }
     one.store.end_login(short, Duration::from_millis(1)).await.expect("end_login");
     assert!(ended(long).await && !ended(LoginId([3; 16])).await);
-    eventually("the one that has expired is forgotten", async || {
+    wait_for("the one that has expired is forgotten", async || {
         one.store.end_login(LoginId([4; 16]), Duration::from_secs(60)).await.expect("end_login");
         (!ended(short).await).then_some(())
     })

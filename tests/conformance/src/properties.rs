@@ -7,8 +7,8 @@ use std::time::Duration;
 use task_engine_core::task::TaskStatus;
 
 use crate::Database;
-use crate::bench::Bench;
-use crate::world::World;
+use crate::fixture::Fixture;
+use crate::model::ModelCheck;
 
 /// Histories that are the same every time, so that a change that breaks one is
 /// found by everybody.
@@ -17,37 +17,37 @@ const FIXED_SEEDS: u64 = 18;
 const FRESH_SEEDS: u64 = 4;
 const STEPS: usize = 200;
 /// Looking at everything is slow, so it is not done after each step.
-const STEPS_BETWEEN_LOOKS: usize = 20;
+const STEPS_BETWEEN_COMPARISONS: usize = 20;
 /// Set it to the seed of a failure to see that history again, alone.
 const SEED_VARIABLE: &str = "TASK_ENGINE_SEED";
 
 /// Every history leaves each task where the model says.
-pub async fn any_history_ends_where_the_model_says(db: &dyn Database) {
+pub async fn random_histories_match_model(db: &dyn Database) {
     for seed in seeds() {
-        let told = SeedOfFailure(seed);
-        let mut world = World::begin(Bench::open(db).await, seed).await;
+        let reporter = SeedReporter(seed);
+        let mut model = ModelCheck::begin(Fixture::open(db).await, seed).await;
         for step in 1..=STEPS {
-            world.step().await;
-            if step % STEPS_BETWEEN_LOOKS == 0 {
-                world.look().await;
+            model.step().await;
+            if step % STEPS_BETWEEN_COMPARISONS == 0 {
+                model.compare().await;
             }
         }
-        world.look().await;
-        clear(world).await;
-        drop(told);
+        model.compare().await;
+        clear(model).await;
+        drop(reporter);
     }
 }
 
-/// Brings everything to its end, so that the next history begins with nothing.
-async fn clear(mut world: World) {
-    world.end_everything().await;
-    world.look().await;
-    let bench = world.bench;
+/// Ends and removes all tasks, so that the next history starts empty.
+async fn clear(mut model: ModelCheck) {
+    model.end_everything().await;
+    model.compare().await;
+    let fixture = model.fixture;
     for status in [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled] {
-        let pruned = bench.store.prune(status, Duration::ZERO, 1_000_000).await;
+        let pruned = fixture.store.prune(status, Duration::ZERO, 1_000_000).await;
         pruned.expect("prune");
     }
-    assert_eq!(bench.list(None).await, [], "nothing is left");
+    assert_eq!(fixture.list(None).await, [], "nothing is left");
 }
 
 fn seeds() -> Vec<u64> {
@@ -57,13 +57,13 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Tells how to see a failure again.
-struct SeedOfFailure(u64);
+/// Prints the seed of a failure.
+struct SeedReporter(u64);
 
-impl Drop for SeedOfFailure {
+impl Drop for SeedReporter {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("to see this history again: {SEED_VARIABLE}={}", self.0);
+            eprintln!("to repeat this history: {SEED_VARIABLE}={}", self.0);
         }
     }
 }

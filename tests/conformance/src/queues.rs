@@ -14,8 +14,10 @@ use task_engine_store::claim::Rest;
 use task_engine_store::contract::WakeUp;
 
 use crate::Database;
-use crate::bench::{Bench, Hold, Player, WORK, knowing, new_instance, new_task, task_ids};
-use crate::waiting::all_at_once;
+use crate::fixture::{
+    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, task_ids, with_classes,
+};
+use crate::waiting::run_concurrently;
 use crate::wake_ups::Listener;
 
 const NOTHING: Rest = Rest::Nothing { next_in: None };
@@ -34,94 +36,94 @@ fn lanes(queues: &[&str]) -> Lanes {
     Lanes::new(queues, vec![WORK.to_owned()])
 }
 
-async fn pause(bench: &Bench, queue: &str) -> bool {
+async fn pause(fixture: &Fixture, queue: &str) -> bool {
     let pause = QueuePause::new(queue, None).expect("a pause");
-    bench.store.pause_queue(&pause).await.expect("pause_queue")
+    fixture.store.pause_queue(&pause).await.expect("pause_queue")
 }
 
-async fn resume(bench: &Bench, queue: &str) -> bool {
-    bench.store.resume_queue(queue).await.expect("resume_queue")
+async fn resume(fixture: &Fixture, queue: &str) -> bool {
+    fixture.store.resume_queue(queue).await.expect("resume_queue")
 }
 
 /// Nothing is taken from a paused queue, whatever the claimer knew before; it is
 /// no reason to ask again, either. What runs is recorded as ever.
-pub async fn a_paused_queue_is_left_alone(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mail = bench.create_all(&vec![task_in("mail"); 10]).await;
-    let mut engine = bench.register(serving("a", &["mail", "other"])).await;
+pub async fn paused_queue_is_not_claimed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mail = fixture.create_all(&vec![task_in("mail"); 10]).await;
+    let mut engine = fixture.register(serving("a", &["mail", "other"])).await;
     let running = engine.claim(3).await;
-    assert!(pause(&Bench::open(db).await, "mail").await);
+    assert!(pause(&Fixture::open(db).await, "mail").await);
     assert_eq!(task_ids(&engine.claim_all(3).await), [], "mail is paused");
 
-    let other = bench.create_all(&vec![task_in("other"); 5]).await;
+    let other = fixture.create_all(&vec![task_in("other"); 5]).await;
     assert_eq!(task_ids(&engine.claim_all(3).await), other);
-    bench.create(task_in("mail").priority(9)).await;
-    bench.create(task_in("mail").after(Duration::from_secs(60))).await;
+    fixture.create(task_in("mail").priority(9)).await;
+    fixture.create(task_in("mail").after(Duration::from_secs(60))).await;
     engine.wake();
-    let (none, rest) = engine.look(3).await;
+    let (none, rest) = engine.claim_up_to(3).await;
     assert_eq!((task_ids(&none), rest), (vec![], NOTHING));
-    let endings: Vec<_> = running.iter().map(Hold::succeeds).collect();
+    let endings: Vec<_> = running.iter().map(HeldAttempt::succeeds).collect();
     assert_eq!(engine.record(&endings).await, []);
-    assert_eq!(bench.status(mail[0]).await, TaskStatus::Stopped);
-    assert_eq!(bench.status(mail[3]).await, TaskStatus::Waiting);
+    assert_eq!(fixture.status(mail[0]).await, TaskStatus::Stopped);
+    assert_eq!(fixture.status(mail[3]).await, TaskStatus::Waiting);
 
     // Two lanes of one priority, one of them in a paused queue.
-    let other = bench.create(task_in("other")).await;
+    let other = fixture.create(task_in("other")).await;
     engine.wake();
     assert_eq!(task_ids(&engine.claim_all(3).await), [other]);
 }
 
 /// A pause is on record with its reason; a second one is the first, with another
 /// reason; a resume ends it, once.
-pub async fn a_pause_stays_until_it_is_ended(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    assert_eq!(bench.store.paused_queues().await.expect("paused_queues"), []);
+pub async fn pause_lasts_until_resumed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    assert_eq!(fixture.store.paused_queues().await.expect("paused_queues"), []);
     let because =
         |reason: &str| QueuePause::new("mail \"é\"", Some(reason.to_owned())).expect("a pause");
-    assert!(bench.store.pause_queue(&because("provider is down")).await.expect("pause"));
-    let other = Bench::open(db).await;
+    assert!(fixture.store.pause_queue(&because("provider is down")).await.expect("pause"));
+    let other = Fixture::open(db).await;
     let paused = other.store.paused_queues().await.expect("paused_queues");
     let [first] = &paused[..] else { panic!("one, not {paused:?}") };
     assert_eq!(first.queue, "mail \"é\"");
     assert_eq!(first.reason.as_deref(), Some("provider is down"));
-    let now = bench.now().await;
+    let now = fixture.now().await;
     assert!(first.paused_at.duration_until(now).as_secs().abs() < 60, "{first:?}, now {now}");
 
     assert!(!other.store.pause_queue(&because("for good")).await.expect("pause"));
     let again = QueuePause::new("mail \"é\"", None).expect("a pause");
     assert!(!other.store.pause_queue(&again).await.expect("pause"));
     assert!(pause(&other, "another").await);
-    let paused = bench.store.paused_queues().await.expect("paused_queues");
+    let paused = fixture.store.paused_queues().await.expect("paused_queues");
     assert_eq!(paused.len(), 2);
     assert_eq!(paused[0].queue, "another", "by name");
     assert_eq!(paused[1].reason.as_deref(), Some("for good"), "kept if there is no new one");
     assert_eq!(paused[1].paused_at, first.paused_at);
 
-    assert!(resume(&bench, "mail \"é\"").await);
-    assert!(!resume(&bench, "mail \"é\"").await);
-    assert!(!resume(&bench, "never paused").await);
-    assert_eq!(bench.store.paused_queues().await.expect("paused_queues").len(), 1);
+    assert!(resume(&fixture, "mail \"é\"").await);
+    assert!(!resume(&fixture, "mail \"é\"").await);
+    assert!(!resume(&fixture, "never paused").await);
+    assert_eq!(fixture.store.paused_queues().await.expect("paused_queues").len(), 1);
 }
 
 /// Claimers at full speed on several handles: none that begins after the pause
 /// has returned takes from the queue, and nothing is lost.
-pub async fn no_claim_that_begins_after_a_pause_takes_from_its_queue(db: &dyn Database) {
+pub async fn claim_after_pause_skips_queue(db: &dyn Database) {
     const COUNT: usize = 1500;
     let rule = ClassRules::default().retry;
-    let bench = Bench::open(db).await;
+    let fixture = Fixture::open(db).await;
     for round in 0..4 {
         // One lane, or many: two forms of the claim.
         let classes: &[&str] = if round % 2 == 0 { &["a"] } else { &["a", "b", "c"] };
         let tasks: Vec<_> = (0..COUNT)
             .map(|n| new_task(classes[n % classes.len()]).queue("mail").expect("a queue"))
             .collect();
-        let ids: BTreeSet<_> = bench.create_all(&tasks).await.into_iter().collect();
+        let ids: BTreeSet<_> = fixture.create_all(&tasks).await.into_iter().collect();
         let rules: Vec<_> = classes.iter().map(|class| (*class, rule)).collect();
         let is_paused = Arc::new(AtomicBool::new(false));
         let mut claimers = Vec::new();
         for n in 0..3 {
-            let new = knowing(serving(&format!("{round}-{n}"), &["mail", "other"]), &rules);
-            let mut engine = Bench::open(db).await.register(new).await;
+            let new = with_classes(serving(&format!("{round}-{n}"), &["mail", "other"]), &rules);
+            let mut engine = Fixture::open(db).await.register(new).await;
             let is_paused = is_paused.clone();
             claimers.push(async move {
                 let (mut before, mut after) = (Vec::new(), 0);
@@ -131,7 +133,7 @@ pub async fn no_claim_that_begins_after_a_pause_takes_from_its_queue(db: &dyn Da
                     if after % 2 == 1 {
                         engine.wake();
                     }
-                    let (holds, _) = engine.look(7).await;
+                    let (holds, _) = engine.claim_up_to(7).await;
                     if begun_paused {
                         assert_eq!(task_ids(&holds), [], "taken from a paused queue");
                         after += 1;
@@ -141,17 +143,17 @@ pub async fn no_claim_that_begins_after_a_pause_takes_from_its_queue(db: &dyn Da
                 (engine, before)
             });
         }
-        let pausing = Bench::open(db).await;
+        let pausing = Fixture::open(db).await;
         let pauser = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..30))).await;
             assert!(pause(&pausing, "mail").await);
             is_paused.store(true, Ordering::SeqCst);
         });
-        let players = all_at_once(claimers).await;
+        let engines = run_concurrently(claimers).await;
         pauser.await.expect("the pause");
-        assert!(resume(&bench, "mail").await);
+        assert!(resume(&fixture, "mail").await);
         let mut claimed = Vec::new();
-        for (mut engine, before) in players {
+        for (mut engine, before) in engines {
             engine.wake();
             claimed.extend(task_ids(&before));
             claimed.extend(task_ids(&engine.claim_all(50).await));
@@ -162,45 +164,45 @@ pub async fn no_claim_that_begins_after_a_pause_takes_from_its_queue(db: &dyn Da
 }
 
 /// A claimer that was told that there is nothing sees what a resume brings.
-pub async fn a_resume_is_seen_by_the_next_claim(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_all(&vec![task_in("mail"); 3]).await;
-    let mut engine = bench.register(serving("a", &["mail"])).await;
+pub async fn next_claim_sees_resume(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_all(&vec![task_in("mail"); 3]).await;
+    let mut engine = fixture.register(serving("a", &["mail"])).await;
     for _ in 0..3 {
-        pause(&bench, "mail").await;
-        assert_eq!(engine.look(5).await.1, NOTHING);
-        assert_eq!(engine.look(5).await.1, NOTHING);
-        resume(&Bench::open(db).await, "mail").await;
+        pause(&fixture, "mail").await;
+        assert_eq!(engine.claim_up_to(5).await.1, NOTHING);
+        assert_eq!(engine.claim_up_to(5).await.1, NOTHING);
+        resume(&Fixture::open(db).await, "mail").await;
         let holds = engine.claim(3).await;
         assert_eq!(task_ids(&holds), ids);
-        let released: Vec<_> = holds.iter().map(Hold::goes_back).collect();
+        let released: Vec<_> = holds.iter().map(HeldAttempt::is_released).collect();
         engine.record(&released).await;
     }
 }
 
 /// A claimer with a lowest priority takes nothing below it, is not told about
 /// it, and does not read past it.
-pub async fn only_from_a_priority_up(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let engine = bench.engine("a").await;
+pub async fn pause_respects_minimum_priority(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let engine = fixture.engine("a").await;
     let mut ids = Vec::new();
     for priority in [i32::MIN, -1, 4, 5, 6, i32::MAX] {
-        ids.push(bench.create(new_task(WORK).priority(priority)).await);
+        ids.push(fixture.create(new_task(WORK).priority(priority)).await);
     }
-    bench.create_all(&vec![new_task(WORK); 2000]).await;
+    fixture.create_all(&vec![new_task(WORK); 2000]).await;
     let soon = new_task(WORK).priority(3).after(Duration::from_secs(60));
-    bench.create(soon).await;
+    fixture.create(soon).await;
     let from =
-        |lowest_priority: i32| engine.beside(Lanes { lowest_priority, ..lanes(&["default"]) });
+        |lowest_priority: i32| engine.with_lanes(Lanes { lowest_priority, ..lanes(&["default"]) });
     let mut highest = from(i32::MAX);
     assert_eq!(task_ids(&highest.claim_all(3).await), [ids[5]]);
     let mut urgent = from(5);
     assert_eq!(task_ids(&urgent.claim_all(1).await), [ids[4], ids[3]]);
-    assert_eq!(urgent.look(10).await.1, NOTHING);
+    assert_eq!(urgent.claim_up_to(10).await.1, NOTHING);
     let later = new_task(WORK).priority(5).after(Duration::from_secs(600));
-    bench.create(later).await;
+    fixture.create(later).await;
     urgent.wake();
-    let Rest::Nothing { next_in: Some(next_in) } = urgent.look(10).await.1 else {
+    let Rest::Nothing { next_in: Some(next_in) } = urgent.claim_up_to(10).await.1 else {
         panic!("a task of priority 5 is due later")
     };
     assert!(next_in > Duration::from_secs(500), "{next_in:?}");
@@ -210,14 +212,14 @@ pub async fn only_from_a_priority_up(db: &dyn Database) {
 }
 
 /// Two claimers of one engine on one queue: each task once, each claim known.
-pub async fn claimers_of_one_engine_share_the_work(db: &dyn Database) {
+pub async fn claimers_of_one_engine_share_tasks(db: &dyn Database) {
     const COUNT: usize = 2000;
-    let bench = Bench::open(db).await;
-    let ids: BTreeSet<_> = bench.create_work(COUNT).await.into_iter().collect();
-    let engine = bench.engine("a").await;
-    let pools: Vec<Player> = (0..3).map(|_| engine.beside(lanes(&["default"]))).collect();
+    let fixture = Fixture::open(db).await;
+    let ids: BTreeSet<_> = fixture.create_work(COUNT).await.into_iter().collect();
+    let engine = fixture.engine("a").await;
+    let pools: Vec<TestEngine> = (0..3).map(|_| engine.with_lanes(lanes(&["default"]))).collect();
     let claiming = pools.into_iter().map(|mut pool| async move { pool.claim_all(11).await });
-    let holds = all_at_once(claiming).await.concat();
+    let holds = run_concurrently(claiming).await.concat();
     assert_eq!(holds.len(), COUNT, "each once");
     assert_eq!(task_ids(&holds).into_iter().collect::<BTreeSet<_>>(), ids);
     let claims: BTreeSet<_> = holds.iter().map(|hold| hold.claim_id).collect();
@@ -226,23 +228,24 @@ pub async fn claimers_of_one_engine_share_the_work(db: &dyn Database) {
 
 /// One claimer of an engine sleeps, another is busy for so long that nobody
 /// needs to wake it: the first one is woken all the same.
-pub async fn one_claimer_awake_leaves_the_others_asleep(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn one_awake_claimer_leaves_others_idle(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let listener = Listener::begin(db.open().await).await;
-    let engine = bench.engine("a").await;
-    let (mut quiet, mut busy) = (engine.beside(lanes(&["quiet"])), engine.beside(lanes(&["busy"])));
+    let engine = fixture.engine("a").await;
+    let (mut quiet, mut busy) =
+        (engine.with_lanes(lanes(&["quiet"])), engine.with_lanes(lanes(&["busy"])));
     for round in 0..3 {
-        assert_eq!(quiet.look(1).await.1, NOTHING);
-        assert_eq!(busy.look(1).await.1, NOTHING);
+        assert_eq!(quiet.claim_up_to(1).await.1, NOTHING);
+        assert_eq!(busy.claim_up_to(1).await.1, NOTHING);
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(400) {
-            bench.create_all(&vec![task_in("busy"); 20]).await;
+            fixture.create_all(&vec![task_in("busy"); 20]).await;
             for _ in 0..20 {
                 busy.claim_one().await;
             }
         }
         listener.forget();
-        let id = bench.create(task_in("quiet")).await;
+        let id = fixture.create(task_in("quiet")).await;
         listener.hears(WakeUp::Work).await;
         quiet.wake();
         assert_eq!(task_ids(&quiet.claim(1).await), [id], "round {round}");
@@ -250,19 +253,19 @@ pub async fn one_claimer_awake_leaves_the_others_asleep(db: &dyn Database) {
 }
 
 /// A resume is heard by whoever listens, asleep or not.
-pub async fn a_resume_wakes_every_claimer(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.register(serving("a", &["mail"])).await;
-    bench.create_all(&vec![task_in("mail"); 2]).await;
+pub async fn resume_wakes_every_claimer(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.register(serving("a", &["mail"])).await;
+    fixture.create_all(&vec![task_in("mail"); 2]).await;
     let listeners =
-        [Listener::begin(bench.store.clone()).await, Listener::begin(db.open().await).await];
+        [Listener::begin(fixture.store.clone()).await, Listener::begin(db.open().await).await];
     for asleep in [false, true] {
-        pause(&bench, "mail").await;
+        pause(&fixture, "mail").await;
         if asleep {
-            assert_eq!(engine.look(1).await.1, NOTHING);
+            assert_eq!(engine.claim_up_to(1).await.1, NOTHING);
         }
         listeners.iter().for_each(Listener::forget);
-        resume(&Bench::open(db).await, "mail").await;
+        resume(&Fixture::open(db).await, "mail").await;
         for listener in &listeners {
             listener.hears(WakeUp::Work).await;
         }
@@ -272,24 +275,24 @@ pub async fn a_resume_wakes_every_claimer(db: &dyn Database) {
 }
 
 /// Every queue that means something to somebody is listed once, by name.
-pub async fn queues_are_listed_with_what_is_in_them(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    assert_eq!(bench.store.queues().await.expect("queues"), []);
-    let mut engine = bench.register(serving("a", &["busy", "idle"])).await;
-    let gone = bench.register(serving("gone", &["forgotten"])).await;
+pub async fn queues_are_listed_with_counts(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    assert_eq!(fixture.store.queues().await.expect("queues"), []);
+    let mut engine = fixture.register(serving("a", &["busy", "idle"])).await;
+    let gone = fixture.register(serving("gone", &["forgotten"])).await;
     gone.unregister().await;
     let mut tasks = vec![task_in("busy"); 5];
     tasks.push(new_task("unknown").queue("busy").expect("a queue"));
     tasks.push(task_in("busy").priority(7).after(Duration::from_secs(60)));
     tasks.extend(vec![new_task("unknown").queue("nobody's").expect("a queue"); 2]);
-    bench.create_all(&tasks).await;
+    fixture.create_all(&tasks).await;
     let holds = engine.claim(3).await;
     engine.record(&[holds[0].succeeds()]).await;
     let reason = QueuePause::new("paused", Some("why not".to_owned())).expect("a pause");
-    bench.store.pause_queue(&reason).await.expect("pause");
-    pause(&bench, "busy").await;
+    fixture.store.pause_queue(&reason).await.expect("pause");
+    pause(&fixture, "busy").await;
 
-    let queues = Bench::open(db).await.store.queues().await.expect("queues");
+    let queues = Fixture::open(db).await.store.queues().await.expect("queues");
     let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
     assert_eq!(names, ["busy", "idle", "nobody's", "paused"]);
     let figures = |queue: &QueueRow| {
@@ -304,12 +307,12 @@ pub async fn queues_are_listed_with_what_is_in_them(db: &dyn Database) {
 }
 
 /// More tasks than anybody wants to read are counted up to a limit.
-pub async fn a_crowd_is_counted_up_to_a_limit(db: &dyn Database) {
+pub async fn queue_counts_stop_at_limit(db: &dyn Database) {
     let limit = usize::try_from(BoundedCount::PER_LANE_MAX).expect("a count");
-    let bench = Bench::open(db).await;
-    bench.create_all(&vec![new_task(WORK); limit + 1]).await;
-    bench.create_all(&vec![new_task(WORK).after(Duration::from_secs(60)); 3]).await;
-    let queues = bench.store.queues().await.expect("queues");
+    let fixture = Fixture::open(db).await;
+    fixture.create_all(&vec![new_task(WORK); limit + 1]).await;
+    fixture.create_all(&vec![new_task(WORK).after(Duration::from_secs(60)); 3]).await;
+    let queues = fixture.store.queues().await.expect("queues");
     let [queue] = &queues[..] else { panic!("one queue, not {queues:?}") };
     assert_eq!(queue.due, BoundedCount { counted: BoundedCount::PER_LANE_MAX, and_more: true });
     assert_eq!(queue.later, BoundedCount { counted: 3, and_more: false });

@@ -11,25 +11,25 @@ use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
 
 use crate::Database;
-use crate::bench::{Bench, Hold, new_instance, task_ids};
-use crate::waiting::{all_at_once, at_once};
+use crate::fixture::{Fixture, HeldAttempt, new_instance, task_ids};
+use crate::waiting::{race, run_concurrently};
 
 /// How often a race is run.
 const ROUNDS: usize = 25;
 
 /// The end of an attempt by its engine and by recovery, at once: one of them
 /// decides, and what came second is evidence.
-pub async fn an_end_raced_by_recovery_has_one_winner(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
+pub async fn end_and_recovery_have_one_winner(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(6).await;
-        let mut engine = bench.engine(&format!("engine-{round}")).await;
+        let ids = fixture.create_work(6).await;
+        let mut engine = fixture.engine(&format!("engine-{round}")).await;
         let holds = [engine.claim(3).await, engine.claim(3).await].concat();
         let id = engine.id;
         let recovery = other.clone();
-        let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
-        let (late, taken) = at_once(
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+        let (late, taken) = race(
             async move {
                 // Two records, so that recovery can come between them.
                 let mut late = engine.record(&endings[..3]).await;
@@ -37,7 +37,7 @@ pub async fn an_end_raced_by_recovery_has_one_winner(db: &dyn Database) {
                 late
             },
             async move {
-                assert!(recovery.lose(id).await);
+                assert!(recovery.declare_lost(id).await);
                 recovery.recover(id).await
             },
         )
@@ -47,7 +47,7 @@ pub async fn an_end_raced_by_recovery_has_one_winner(db: &dyn Database) {
         assert_eq!(late, taken, "round {round}: what one lost, the other won");
         for hold in &holds {
             let lost = taken.contains(&hold.id());
-            let details = bench.details(hold.task_id()).await;
+            let details = fixture.details(hold.task_id()).await;
             assert_eq!(details.executions.len(), 1, "{}", hold.id());
             let (status, task_status) = if lost {
                 (ExecutionStatus::Failure, TaskStatus::Waiting)
@@ -58,67 +58,68 @@ pub async fn an_end_raced_by_recovery_has_one_winner(db: &dyn Database) {
             assert_eq!(details.row.status, task_status, "{}", hold.id());
             assert_eq!(details.late_results.len(), usize::from(lost));
         }
-        bench.store.cancel(&ids).await.expect("cancel");
+        fixture.store.cancel(&ids).await.expect("cancel");
     }
 }
 
 /// Two who recover the same engine: one declares it lost, and each attempt is
 /// taken back once.
-pub async fn two_recoveries_take_each_attempt_once(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn two_recoveries_reclaim_each_attempt_once(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(20).await;
-        let mut engine = bench.engine(&format!("engine-{round}")).await;
+        let ids = fixture.create_work(20).await;
+        let mut engine = fixture.engine(&format!("engine-{round}")).await;
         let holds = [engine.claim(10).await, engine.claim(10).await].concat();
         let id = engine.id;
         let mut recoveries = Vec::new();
         for _ in 0..3 {
-            let bench = Bench::open(db).await;
-            recoveries.push(async move { (bench.lose(id).await, bench.recover(id).await) });
+            let fixture = Fixture::open(db).await;
+            recoveries
+                .push(async move { (fixture.declare_lost(id).await, fixture.recover(id).await) });
         }
-        let results = all_at_once(recoveries).await;
+        let results = run_concurrently(recoveries).await;
         let declared = results.iter().filter(|(declared, _)| *declared).count();
         assert_eq!(declared, 1, "round {round}");
         let mut taken: Vec<_> =
             results.into_iter().flat_map(|(_, taken)| taken).map(|one| one.id).collect();
         // Who lost the declaration may have looked before it was made.
-        taken.extend(bench.recover(id).await.into_iter().map(|one| one.id));
+        taken.extend(fixture.recover(id).await.into_iter().map(|one| one.id));
         taken.sort();
-        let mut held: Vec<_> = holds.iter().map(Hold::id).collect();
+        let mut held: Vec<_> = holds.iter().map(HeldAttempt::id).collect();
         held.sort();
         assert_eq!(taken, held, "round {round}");
-        bench.store.cancel(&ids).await.expect("cancel");
+        fixture.store.cancel(&ids).await.expect("cancel");
         if round % 5 == 4 {
-            prune_cancelled(&bench).await;
+            prune_cancelled(&fixture).await;
         }
     }
 }
 
 /// A claim that commits while its engine is declared lost is refused, taken
 /// back, or found as orphaned by everybody's next heartbeat.
-pub async fn a_claim_of_a_dying_engine_is_found(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let witness = bench.engine("witness").await;
-    let recoverer = Bench::open(db).await;
+pub async fn claim_of_dying_engine_is_recovered(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let witness = fixture.engine("witness").await;
+    let recoverer = Fixture::open(db).await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(30).await;
-        let mut engine = bench.engine(&format!("engine-{round}")).await;
+        let ids = fixture.create_work(30).await;
+        let mut engine = fixture.engine(&format!("engine-{round}")).await;
         let id = engine.id;
         let recoverer = recoverer.clone();
-        let (claimed, taken) = at_once(
+        let (claimed, taken) = race(
             async move {
                 let mut claimed = BTreeSet::new();
                 loop {
                     match engine.try_claim(3).await {
                         Ok((holds, _)) if holds.is_empty() => break claimed,
-                        Ok((holds, _)) => claimed.extend(holds.iter().map(Hold::id)),
+                        Ok((holds, _)) => claimed.extend(holds.iter().map(HeldAttempt::id)),
                         Err(StoreError::InstanceOver) => break claimed,
                         Err(other) => panic!("{other}"),
                     }
                 }
             },
             async move {
-                assert!(recoverer.lose(id).await);
+                assert!(recoverer.declare_lost(id).await);
                 recoverer.recover(id).await
             },
         )
@@ -126,31 +127,31 @@ pub async fn a_claim_of_a_dying_engine_is_found(db: &dyn Database) {
         let mut taken: BTreeSet<_> = taken.into_iter().map(|one| one.id).collect();
         for orphaned in witness.heartbeat().await.orphaned {
             assert_eq!(orphaned, id, "round {round}");
-            taken.extend(bench.recover(id).await.into_iter().map(|one| one.id));
+            taken.extend(fixture.recover(id).await.into_iter().map(|one| one.id));
         }
         assert_eq!(taken, claimed, "round {round}");
         assert_eq!(witness.heartbeat().await.orphaned, []);
-        let waiting = bench.list(Some(TaskStatus::Waiting)).await;
+        let waiting = fixture.list(Some(TaskStatus::Waiting)).await;
         assert_eq!(waiting.len(), ids.len(), "round {round}");
-        bench.store.cancel(&ids).await.expect("cancel");
+        fixture.store.cancel(&ids).await.expect("cancel");
     }
 }
 
 /// A heartbeat and a declaration of loss at once: an engine that is told that
 /// it lives may be lost a moment later, but never the other way round.
-pub async fn a_heartbeat_raced_by_a_loss_tells_the_truth(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
+pub async fn heartbeat_during_loss_replies_correctly(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
     for round in 0..ROUNDS {
-        let engine = bench.engine(&format!("engine-{round}")).await;
+        let engine = fixture.engine(&format!("engine-{round}")).await;
         let id = engine.id;
         let other = other.clone();
-        let (engine, lost) = at_once(
+        let (engine, lost) = race(
             async move {
                 engine.heartbeat().await;
                 engine
             },
-            async move { other.lose(id).await },
+            async move { other.declare_lost(id).await },
         )
         .await;
         assert!(lost, "round {round}: the process is gone");
@@ -160,15 +161,15 @@ pub async fn a_heartbeat_raced_by_a_loss_tells_the_truth(db: &dyn Database) {
 
 /// Cancelling what is being claimed: cancelled and never claimed, or claimed
 /// and its engine asked. Nothing in between.
-pub async fn a_cancel_raced_by_a_claim_has_one_winner(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn cancel_and_claim_have_one_winner(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(8).await;
+        let ids = fixture.create_work(8).await;
         let operator = other.clone();
         let wanted = ids.clone();
-        let (claimed, reports) = at_once(
+        let (claimed, reports) = race(
             async move {
                 let holds = engine.claim_all(3).await;
                 (engine, holds)
@@ -176,12 +177,12 @@ pub async fn a_cancel_raced_by_a_claim_has_one_winner(db: &dyn Database) {
             async move { operator.store.cancel(&wanted).await.expect("cancel") },
         )
         .await;
-        let (player, holds) = claimed;
-        engine = player;
+        let (handle, holds) = claimed;
+        engine = handle;
         let claimed: BTreeSet<_> = task_ids(&holds).into_iter().collect();
         let asked: BTreeSet<_> = engine.heartbeat().await.cancel.into_iter().collect();
         for (id, report) in ids.iter().zip(reports) {
-            let details = bench.details(*id).await;
+            let details = fixture.details(*id).await;
             let expected = if claimed.contains(id) {
                 let attempt = AttemptId { task_id: *id, attempt: 1 };
                 assert!(asked.contains(&attempt), "round {round}, task {id}");
@@ -192,30 +193,30 @@ pub async fn a_cancel_raced_by_a_claim_has_one_winner(db: &dyn Database) {
             };
             assert_eq!((report, details.row.status), expected, "round {round}");
         }
-        let endings: Vec<_> = holds.iter().map(Hold::is_cancelled).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::is_cancelled).collect();
         assert_eq!(engine.record(&endings).await, []);
         assert_eq!(engine.heartbeat().await.cancel, [], "all are granted");
     }
 }
 
 /// Cancelling what is just ending: the report and the status agree.
-pub async fn a_cancel_raced_by_an_end_is_answered_truly(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn cancel_during_end_reports_correctly(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(6).await;
+        let ids = fixture.create_work(6).await;
         let holds = engine.claim(6).await;
-        let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
         let operator = other.clone();
         let wanted = ids.clone();
-        let recorder = bench.clone();
-        let (late, reports) = at_once(
+        let recorder = fixture.clone();
+        let (late, reports) = race(
             async move { recorder.store.record(&endings, &[]).await.expect("record") },
             async move { operator.store.cancel(&wanted).await.expect("cancel") },
         )
         .await;
-        assert_eq!(late, [], "a wish ends nothing");
+        assert_eq!(late, [], "a cancel_request ends nothing");
         for (id, report) in ids.iter().zip(reports) {
             assert!(
                 matches!(
@@ -224,7 +225,7 @@ pub async fn a_cancel_raced_by_an_end_is_answered_truly(db: &dyn Database) {
                 ),
                 "round {round}: {report:?}"
             );
-            let details = bench.details(*id).await;
+            let details = fixture.details(*id).await;
             assert_eq!(details.row.status, TaskStatus::Stopped);
             assert!(!details.cancel_requested, "there is nothing to cancel");
         }
@@ -233,13 +234,13 @@ pub async fn a_cancel_raced_by_an_end_is_answered_truly(db: &dyn Database) {
 }
 
 /// Two who cancel the same waiting tasks: each is cancelled once.
-pub async fn two_cancels_cancel_once(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn concurrent_cancels_cancel_once(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(10).await;
+        let ids = fixture.create_work(10).await;
         let mut operators = Vec::new();
         for _ in 0..2 {
-            let operator = Bench::open(db).await;
+            let operator = Fixture::open(db).await;
             let mut wanted = ids.clone();
             fastrand::shuffle(&mut wanted);
             operators.push(async move {
@@ -247,7 +248,7 @@ pub async fn two_cancels_cancel_once(db: &dyn Database) {
                 wanted.into_iter().zip(reports).collect::<Vec<_>>()
             });
         }
-        let reports = all_at_once(operators).await.concat();
+        let reports = run_concurrently(operators).await.concat();
         for id in ids {
             let of_task = reports.iter().filter(|(task, _)| *task == id);
             let (winners, losers): (Vec<_>, Vec<_>) = of_task
@@ -255,23 +256,23 @@ pub async fn two_cancels_cancel_once(db: &dyn Database) {
                 .partition(|report| *report == CancelReport::Cancelled);
             assert_eq!(winners.len(), 1, "round {round}, task {id}");
             assert_eq!(losers, [CancelReport::Ended(TaskStatus::Cancelled)]);
-            assert_eq!(bench.details(id).await.executions.len(), 1);
+            assert_eq!(fixture.details(id).await.executions.len(), 1);
         }
     }
 }
 
 /// Two operators send the same failed tasks back while an engine claims them:
 /// one new attempt each, and never two with the same number.
-pub async fn two_retries_and_a_claim_make_one_attempt(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn concurrent_retries_make_one_attempt(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(8).await;
+        let ids = fixture.create_work(8).await;
         let holds = engine.claim(8).await;
-        let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
         assert_eq!(engine.record(&endings).await, []);
 
-        let operator = Bench::open(db).await;
+        let operator = Fixture::open(db).await;
         let wanted = ids.clone();
         let retries = (0..2).map(move |n| {
             let operator = operator.clone();
@@ -281,7 +282,7 @@ pub async fn two_retries_and_a_claim_make_one_attempt(db: &dyn Database) {
             }
             async move { operator.store.retry(&wanted).await.expect("retry") }
         });
-        let (claimed, reports) = at_once(
+        let (claimed, reports) = race(
             async move {
                 // Until the first of them comes; the rest is for later.
                 let mut holds = Vec::new();
@@ -290,11 +291,11 @@ pub async fn two_retries_and_a_claim_make_one_attempt(db: &dyn Database) {
                 }
                 (engine, holds)
             },
-            all_at_once(retries),
+            run_concurrently(retries),
         )
         .await;
-        let (player, mut again) = claimed;
-        engine = player;
+        let (handle, mut again) = claimed;
+        engine = handle;
         engine.wake();
         again.extend(engine.claim_all(3).await);
         let mut claimed = task_ids(&again);
@@ -304,36 +305,34 @@ pub async fn two_retries_and_a_claim_make_one_attempt(db: &dyn Database) {
         let sent_back = reports.concat();
         let sent_back = sent_back.iter().filter(|report| **report == RetryReport::Waiting).count();
         assert_eq!(sent_back, ids.len(), "round {round}: one sends it back");
-        let endings: Vec<_> = again.iter().map(Hold::succeeds).collect();
+        let endings: Vec<_> = again.iter().map(HeldAttempt::succeeds).collect();
         assert_eq!(engine.record(&endings).await, []);
     }
 }
 
 /// Retention and an operator's retry want the same tasks: each is removed, or
 /// waits with all that is recorded about it.
-pub async fn a_prune_raced_by_a_retry_leaves_no_halves(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn prune_and_retry_leave_whole_tasks(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for round in 0..ROUNDS {
-        let ids = bench.create_work(10).await;
+        let ids = fixture.create_work(10).await;
         let holds = engine.claim(10).await;
-        let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
         assert_eq!(engine.record(&endings).await, []);
         engine.finish(holds[0].claim_id).await;
-        let (operator, keeper) = (bench.clone(), other.clone());
+        let (operator, keeper) = (fixture.clone(), other.clone());
         let wanted = ids.clone();
-        let (reports, removed) = at_once(
-            async move { operator.store.retry(&wanted).await.expect("retry") },
-            async move {
+        let (reports, removed) =
+            race(async move { operator.store.retry(&wanted).await.expect("retry") }, async move {
                 let pruned = keeper.store.prune(TaskStatus::Failed, Duration::ZERO, 1000);
                 pruned.await.expect("prune")
-            },
-        )
-        .await;
+            })
+            .await;
         let mut gone = 0;
         for (id, report) in ids.iter().zip(reports) {
-            match bench.store.task(*id).await.expect("task") {
+            match fixture.store.task(*id).await.expect("task") {
                 None => {
                     assert_eq!(report, RetryReport::NotFound, "round {round}");
                     gone += 1;
@@ -346,23 +345,23 @@ pub async fn a_prune_raced_by_a_retry_leaves_no_halves(db: &dyn Database) {
             }
         }
         assert_eq!(removed, gone, "round {round}");
-        bench.store.cancel(&ids).await.expect("cancel");
-        prune_cancelled(&bench).await;
-        assert_eq!(bench.list(None).await, [], "round {round}");
+        fixture.store.cancel(&ids).await.expect("cancel");
+        prune_cancelled(&fixture).await;
+        assert_eq!(fixture.list(None).await, [], "round {round}");
     }
 }
 
 /// Many engines that start under one name: one is registered.
-pub async fn one_of_many_gets_the_name(db: &dyn Database) {
+pub async fn one_instance_gets_a_name(db: &dyn Database) {
     for round in 0..10 {
         let name = format!("name-{round}");
         let mut engines = Vec::new();
         for _ in 0..5 {
-            let bench = Bench::open(db).await;
+            let fixture = Fixture::open(db).await;
             let new = new_instance(&name);
-            engines.push(async move { bench.store.register(&new).await });
+            engines.push(async move { fixture.store.register(&new).await });
         }
-        let results = all_at_once(engines).await;
+        let results = run_concurrently(engines).await;
         let registered = results.iter().filter(|result| result.is_ok()).count();
         assert_eq!(registered, 1, "{results:?}");
         for result in results {
@@ -376,20 +375,20 @@ pub async fn one_of_many_gets_the_name(db: &dyn Database) {
 }
 
 /// The invariants hold at every moment, not only when all is quiet.
-pub async fn the_invariants_hold_while_work_goes_on(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(600).await;
+pub async fn invariants_hold_under_load(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(600).await;
     let mut engines = Vec::new();
     for n in 0..3 {
-        let bench = Bench::open(db).await;
-        let mut engine = bench.engine(&format!("engine-{n}")).await;
+        let fixture = Fixture::open(db).await;
+        let mut engine = fixture.engine(&format!("engine-{n}")).await;
         engines.push(tokio::spawn(async move {
             loop {
-                let holds = engine.look(10).await.0;
+                let holds = engine.claim_up_to(10).await.0;
                 let Some(first) = holds.first() else { return };
-                let ends = |hold: &Hold| match (hold.id().attempt, hold.task_id().0 % 3) {
-                    (1, 0) => hold.fails_and_waits(Duration::ZERO),
-                    (1, 1) => hold.goes_back(),
+                let ends = |hold: &HeldAttempt| match (hold.id().attempt, hold.task_id().0 % 3) {
+                    (1, 0) => hold.fails_and_retries(Duration::ZERO),
+                    (1, 1) => hold.is_released(),
                     _ => hold.succeeds(),
                 };
                 let endings: Vec<_> = holds.iter().map(ends).collect();
@@ -400,21 +399,21 @@ pub async fn the_invariants_hold_while_work_goes_on(db: &dyn Database) {
     }
     let mut looks = 0;
     while looks < 3 || engines.iter().any(|engine| !engine.is_finished()) {
-        let violations = bench.store.verify().await.expect("verify");
+        let violations = fixture.store.verify().await.expect("verify");
         assert_eq!(violations, [""; 0], "look {looks}");
         looks += 1;
     }
     for engine in engines {
         engine.await.expect("an engine");
     }
-    let mut last = bench.engine("last").await;
+    let mut last = fixture.engine("last").await;
     let holds = last.claim_all(50).await;
-    let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+    let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
     assert_eq!(last.record(&endings).await, []);
-    assert_eq!(bench.list(Some(TaskStatus::Stopped)).await.len(), 600);
+    assert_eq!(fixture.list(Some(TaskStatus::Stopped)).await.len(), 600);
 }
 
-async fn prune_cancelled(bench: &Bench) {
-    let pruned = bench.store.prune(TaskStatus::Cancelled, Duration::ZERO, 10_000);
+async fn prune_cancelled(fixture: &Fixture) {
+    let pruned = fixture.store.prune(TaskStatus::Cancelled, Duration::ZERO, 10_000);
     pruned.await.expect("prune");
 }

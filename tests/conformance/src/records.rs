@@ -12,16 +12,16 @@ use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::TaskStatus;
 
 use crate::Database;
-use crate::bench::{Bench, Hold, an_error};
+use crate::fixture::{Fixture, HeldAttempt, sample_error};
 
 /// A success is on record with its times, worker, engine and result.
-pub async fn a_success_is_on_record(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn success_is_recorded(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
 
-    let running = bench.details(id).await;
+    let running = fixture.details(id).await;
     assert_eq!(running.row.status, TaskStatus::Running);
     let [execution] = &running.executions[..] else {
         panic!("one execution, not {:?}", running.executions)
@@ -31,7 +31,7 @@ pub async fn a_success_is_on_record(db: &dyn Database) {
     assert_eq!(execution.instance.as_deref(), Some("a"));
     assert_eq!((execution.stopped_at, execution.ends_task), (None, None), "it has not ended");
 
-    let claimed_by = bench.now().await;
+    let claimed_by = fixture.now().await;
     let begun = Instant::now();
     // The work itself.
     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -39,13 +39,13 @@ pub async fn a_success_is_on_record(db: &dyn Database) {
     // What lies between the end and its record is not part of the attempt. It
     // is long, so that a busy machine does not blur the difference.
     tokio::time::sleep(Duration::from_millis(250)).await;
-    let recorded_after = bench.now().await;
+    let recorded_after = fixture.now().await;
     let result = Json::parse(r#"{"pages":12}"#).unwrap();
     let mut ending = hold.ends(AttemptEnd::Success(result.clone()), &RetryRule::default());
     ending.ran = Some(ran);
     assert_eq!(engine.record(&[ending]).await, []);
 
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     assert_eq!(details.row.status, TaskStatus::Stopped);
     assert_eq!((details.row.attempts, &details.row.error), (1, &None));
     assert_eq!(details.row.instance.as_deref(), Some("a"));
@@ -76,10 +76,10 @@ pub async fn a_success_is_on_record(db: &dyn Database) {
 }
 
 /// A failure is on record with the whole error, and may end the task.
-pub async fn a_failure_is_on_record(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn failure_is_recorded(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     let frames = vec!["print at src/main.rs:7".into(), String::new(), "'main'".into()];
     let error = TaskError::new("std::io::Error", "no \"paper\"\nin tray 2 – 紙がない 🖨")
@@ -88,7 +88,7 @@ pub async fn a_failure_is_on_record(db: &dyn Database) {
     ending.error = Some(error.clone());
     assert_eq!(engine.record(&[ending]).await, []);
 
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     assert_eq!(details.row.status, TaskStatus::Failed);
     assert_eq!(details.row.error, Some(error.clone()));
     let [execution] = &details.executions[..] else {
@@ -103,20 +103,20 @@ pub async fn a_failure_is_on_record(db: &dyn Database) {
 
 /// A failed attempt waits for the next one, which has the next number and the
 /// retry number that was given, and is not to be had before its time.
-pub async fn a_retry_waits_for_its_time(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn retry_waits_until_due(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     let wait = Duration::from_secs(1800);
-    let before = bench.now().await;
-    assert_eq!(engine.record(&[hold.fails_and_waits(wait)]).await, []);
-    let after = bench.now().await;
+    let before = fixture.now().await;
+    assert_eq!(engine.record(&[hold.fails_and_retries(wait)]).await, []);
+    let after = fixture.now().await;
 
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     assert_eq!(details.row.status, TaskStatus::Waiting);
     assert_eq!((details.row.attempts, details.row.retry_number), (1, 1));
-    assert_eq!(details.row.error, Some(an_error()));
+    assert_eq!(details.row.error, Some(sample_error()));
     assert_eq!(details.executions[0].ends_task, None);
     let wait = SignedDuration::try_from(wait).unwrap();
     let a_bit = SignedDuration::from_millis(5);
@@ -128,10 +128,10 @@ pub async fn a_retry_waits_for_its_time(db: &dyn Database) {
 }
 
 /// The attempt number grows by one a claim; the retry number is as recorded.
-pub async fn attempts_grow_and_retry_numbers_are_as_given(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn attempt_numbers_increase(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     for (attempt, retry_number, next) in [(1, 0, 1), (2, 1, 1), (3, 1, 7), (4, 7, 0), (5, 0, 0)] {
         let hold = engine.claim_one().await;
         assert_eq!(
@@ -142,7 +142,7 @@ pub async fn attempts_grow_and_retry_numbers_are_as_given(db: &dyn Database) {
         ending.next = NextState::Wait { after: Duration::ZERO, retry_number: next };
         assert_eq!(engine.record(&[ending]).await, []);
     }
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     let numbers: Vec<_> = details
         .executions
         .iter()
@@ -152,18 +152,18 @@ pub async fn attempts_grow_and_retry_numbers_are_as_given(db: &dyn Database) {
 }
 
 /// A task that is given back keeps its retry number, but not its attempt.
-pub async fn giving_back_costs_an_attempt_and_no_retry(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn release_uses_no_retry(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
-    assert_eq!(engine.record(&[hold.fails_and_waits(Duration::ZERO)]).await, []);
+    assert_eq!(engine.record(&[hold.fails_and_retries(Duration::ZERO)]).await, []);
     let hold = engine.claim_one().await;
-    assert_eq!(engine.record(&[hold.goes_back()]).await, []);
+    assert_eq!(engine.record(&[hold.is_released()]).await, []);
     let hold = engine.claim_one().await;
     assert_eq!((hold.id().attempt, hold.task.retry_number), (3, 1));
 
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     let back = &details.executions[1];
     assert_eq!((back.attempt, back.started_at, back.worker), (2, None, None));
     assert_eq!(back.status, ExecutionStatus::Failure);
@@ -173,44 +173,48 @@ pub async fn giving_back_costs_an_attempt_and_no_retry(db: &dyn Database) {
 
 /// A batch that is sent again, because its answer was lost, changes nothing
 /// and is late for nobody, whatever has happened to its tasks since.
-pub async fn a_batch_sent_again_changes_nothing(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(5).await;
-    let mut engine = bench.engine("a").await;
+pub async fn repeated_record_changes_nothing(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(5).await;
+    let mut engine = fixture.engine("a").await;
     let holds = engine.claim(5).await;
     let batch = [
         holds[0].succeeds(),
         holds[1].fails(),
-        holds[2].fails_and_waits(Duration::ZERO),
-        holds[3].goes_back(),
+        holds[2].fails_and_retries(Duration::ZERO),
+        holds[3].is_released(),
         holds[4].is_cancelled(),
     ];
     assert_eq!(engine.record(&batch).await, []);
-    send_again(&bench, &holds, async || engine.record(&batch).await).await;
+    send_again(&fixture, &holds, async || engine.record(&batch).await).await;
     engine.finish(holds[0].claim_id).await;
-    send_again(&bench, &holds, async || engine.record(&batch).await).await;
-    let mut other = bench.engine("b").await;
+    send_again(&fixture, &holds, async || engine.record(&batch).await).await;
+    let mut other = fixture.engine("b").await;
     assert_eq!(other.claim_all(10).await.len(), 2);
-    send_again(&bench, &holds, async || engine.record(&batch).await).await;
-    assert_eq!(bench.list(Some(TaskStatus::Running)).await.len(), 2);
+    send_again(&fixture, &holds, async || engine.record(&batch).await).await;
+    assert_eq!(fixture.list(Some(TaskStatus::Running)).await.len(), 2);
 }
 
-async fn send_again(bench: &Bench, holds: &[Hold], send: impl AsyncFn() -> Vec<AttemptId>) {
+async fn send_again(
+    fixture: &Fixture,
+    holds: &[HeldAttempt],
+    send: impl AsyncFn() -> Vec<AttemptId>,
+) {
     let mut before = Vec::new();
     for hold in holds {
-        before.push(bench.details(hold.task_id()).await);
+        before.push(fixture.details(hold.task_id()).await);
     }
     assert_eq!(send().await, [], "its own attempts are not late");
     for (hold, before) in holds.iter().zip(before) {
-        assert_eq!(bench.details(hold.task_id()).await, before);
+        assert_eq!(fixture.details(hold.task_id()).await, before);
     }
 }
 
 /// A batch in any order ends every attempt in it.
-pub async fn a_large_batch_in_any_order(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(1000).await;
-    let mut engine = bench.engine("a").await;
+pub async fn large_record_batch_in_any_order(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(1000).await;
+    let mut engine = fixture.engine("a").await;
     let mut holds = engine.claim_all(300).await;
     fastrand::shuffle(&mut holds);
     let endings: Vec<_> = holds
@@ -219,39 +223,39 @@ pub async fn a_large_batch_in_any_order(db: &dyn Database) {
         .map(|(n, hold)| match n % 4 {
             0 => hold.succeeds(),
             1 => hold.fails(),
-            2 => hold.fails_and_waits(Duration::from_secs(60)),
+            2 => hold.fails_and_retries(Duration::from_secs(60)),
             _ => hold.is_cancelled(),
         })
         .collect();
     assert_eq!(engine.record(&endings).await, []);
     assert_eq!(engine.record(&[]).await, [], "nothing is fine, too");
-    assert_eq!(bench.list(Some(TaskStatus::Running)).await, []);
+    assert_eq!(fixture.list(Some(TaskStatus::Running)).await, []);
     for status in
         [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Waiting, TaskStatus::Cancelled]
     {
-        assert_eq!(bench.list(Some(status)).await.len(), 250, "{status}");
+        assert_eq!(fixture.list(Some(status)).await.len(), 250, "{status}");
     }
 }
 
 /// Only the attempts that somebody else has ended are late; the rest of the
 /// batch is recorded.
-pub async fn only_what_is_late_is_late(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(4).await;
-    let mut engine = bench.engine("a").await;
+pub async fn only_late_results_are_late(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(4).await;
+    let mut engine = fixture.engine("a").await;
     let lost = engine.claim(2).await;
     let kept = engine.claim(2).await;
     let taken = engine.reclaim_unknown(vec![lost[0].claim_id]).await;
     assert_eq!(taken.len(), 2);
     let holds = [&kept[0], &lost[1], &kept[1], &lost[0]];
-    let mut late = engine.record(&holds.map(Hold::succeeds)).await;
+    let mut late = engine.record(&holds.map(HeldAttempt::succeeds)).await;
     late.sort();
     assert_eq!(late, [lost[0].id(), lost[1].id()]);
     for hold in &kept {
-        assert_eq!(bench.status(hold.task_id()).await, TaskStatus::Stopped);
+        assert_eq!(fixture.status(hold.task_id()).await, TaskStatus::Stopped);
     }
     for hold in &lost {
-        let details = bench.details(hold.task_id()).await;
+        let details = fixture.details(hold.task_id()).await;
         assert_eq!(details.row.status, TaskStatus::Waiting);
         assert_eq!(details.executions.len(), 1);
         assert_eq!(details.late_results.len(), 1);
@@ -260,17 +264,17 @@ pub async fn only_what_is_late_is_late(db: &dyn Database) {
 
 /// A claim is gone once the engine says that all of it has ended.
 pub async fn finished_claims_are_removed(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(4).await;
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(4).await;
+    let mut engine = fixture.engine("a").await;
     let first = engine.claim(2).await;
     let second = engine.claim(2).await;
-    let endings: Vec<_> = first.iter().map(Hold::succeeds).collect();
+    let endings: Vec<_> = first.iter().map(HeldAttempt::succeeds).collect();
     assert_eq!(engine.record(&endings).await, []);
     engine.finish(first[0].claim_id).await;
     assert_eq!(engine.heartbeat().await.claims, [second[0].claim_id]);
     engine.finish(first[0].claim_id).await;
-    let endings: Vec<_> = second.iter().map(Hold::fails).collect();
+    let endings: Vec<_> = second.iter().map(HeldAttempt::fails).collect();
     assert_eq!(engine.record(&endings).await, []);
     engine.finish(second[0].claim_id).await;
     assert_eq!(engine.heartbeat().await.claims, []);
@@ -278,46 +282,50 @@ pub async fn finished_claims_are_removed(db: &dyn Database) {
 
 /// Of a claim with one long task, only that one runs, even when another task
 /// of the same claim has gone on to its next attempt elsewhere.
-pub async fn of_a_claim_only_the_unended_runs(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(4).await;
-    let mut engine = bench.engine("a").await;
+pub async fn only_unended_attempts_are_running(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(4).await;
+    let mut engine = fixture.engine("a").await;
     let holds = engine.claim(4).await;
     let late = engine
-        .record(&[holds[0].succeeds(), holds[1].fails_and_waits(Duration::ZERO), holds[2].fails()])
+        .record(&[
+            holds[0].succeeds(),
+            holds[1].fails_and_retries(Duration::ZERO),
+            holds[2].fails(),
+        ])
         .await;
     assert_eq!(late, []);
     let long = holds[3].id();
     assert_eq!(engine.held().await, [long]);
-    assert_eq!(bench.lives(Some("a")).await[0].held, 1);
-    assert_eq!(bench.status(long.task_id).await, TaskStatus::Running);
+    assert_eq!(fixture.instances(Some("a")).await[0].held, 1);
+    assert_eq!(fixture.status(long.task_id).await, TaskStatus::Running);
 
-    let mut other = bench.engine("b").await;
+    let mut other = fixture.engine("b").await;
     let again = other.claim_one().await;
     assert_eq!(again.task_id(), holds[1].task_id());
     assert_eq!(engine.held().await, [long]);
     assert_eq!(other.held().await, [again.id()]);
-    let running = bench.list(Some(TaskStatus::Running)).await;
+    let running = fixture.list(Some(TaskStatus::Running)).await;
     let running: Vec<_> =
         running.iter().map(|row| (row.id, row.attempts, row.instance.as_deref())).collect();
     assert_eq!(running, [(long.task_id, 1, Some("a")), (again.task_id(), 2, Some("b"))]);
-    assert_eq!(bench.list(None).await.len(), 4, "each task once");
-    let executions = bench.details(again.task_id()).await.executions;
+    assert_eq!(fixture.list(None).await.len(), 4, "each task once");
+    let executions = fixture.details(again.task_id()).await.executions;
     assert_eq!(executions.len(), 2);
     assert_eq!(executions[1].status, ExecutionStatus::Running);
 }
 
 /// What an engine records after it was declared lost, but before anybody took
 /// its tasks back, counts: whoever ends an attempt first decides.
-pub async fn an_engine_that_is_lost_may_still_record_first(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(2).await;
-    let mut engine = bench.engine("a").await;
+pub async fn lost_engine_may_record_first(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(2).await;
+    let mut engine = fixture.engine("a").await;
     let holds = engine.claim(2).await;
-    assert!(bench.lose(engine.id).await);
+    assert!(fixture.declare_lost(engine.id).await);
     assert_eq!(engine.record(&[holds[0].succeeds()]).await, []);
-    let taken = bench.recover(engine.id).await;
+    let taken = fixture.recover(engine.id).await;
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].id, holds[1].id());
-    assert_eq!(bench.status(holds[0].task_id()).await, TaskStatus::Stopped);
+    assert_eq!(fixture.status(holds[0].task_id()).await, TaskStatus::Stopped);
 }

@@ -14,18 +14,21 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::CancelReport;
 
 use crate::Database;
-use crate::bench::{Bench, WORK, an_error, knowing, new_instance, new_task, short_lived, wait_of};
+use crate::fixture::{
+    Fixture, WORK, expect_wait, new_instance, new_task, sample_error, with_classes,
+    with_expired_lease,
+};
 
 /// The attempts of a lost engine end as failures, on record like all others.
-pub async fn a_crash_is_on_record(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn crash_is_recorded(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
-    assert!(bench.lose(engine.id).await);
-    let before = bench.now().await;
-    let taken = bench.recover(engine.id).await;
-    let after = bench.now().await;
+    assert!(fixture.declare_lost(engine.id).await);
+    let before = fixture.now().await;
+    let taken = fixture.recover(engine.id).await;
+    let after = fixture.now().await;
     let minute = Duration::from_secs(60);
     assert_eq!(
         taken,
@@ -36,7 +39,7 @@ pub async fn a_crash_is_on_record(db: &dyn Database) {
         }]
     );
 
-    let details = bench.details(id).await;
+    let details = fixture.details(id).await;
     let row = &details.row;
     assert_eq!((row.status, row.attempts), (TaskStatus::Waiting, 1));
     assert_eq!(row.retry_number, 1);
@@ -54,31 +57,31 @@ pub async fn a_crash_is_on_record(db: &dyn Database) {
     let a_bit = SignedDuration::from_millis(5);
     let retry_at = execution.retry_at.expect("a retry");
     assert!(retry_at >= before + minute - a_bit && retry_at <= after + minute + a_bit);
-    assert_eq!(bench.recover(engine.id).await, [], "once");
-    assert_eq!(bench.lives(Some("a")).await[0].held, 0);
+    assert_eq!(fixture.recover(engine.id).await, [], "once");
+    assert_eq!(fixture.instances(Some("a")).await[0].held, 0);
 }
 
 /// The rule that the lost engine had for the class decides: how long to wait,
 /// when to give up, and never to retry what must not be.
-pub async fn the_rule_of_the_class_decides(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn class_retry_rule_decides(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let every = RetryRule::every(Duration::from_millis(5500), 2);
     let rules = [("often", every), ("never", RetryRule::never())];
-    let often = bench.create(new_task("often")).await;
-    let never = bench.create(new_task("never")).await;
+    let often = fixture.create(new_task("often")).await;
+    let never = fixture.create(new_task("never")).await;
     for retry_number in 0..2 {
-        let next = crash(&bench, &rules, often).await;
-        assert_eq!(wait_of(next), (Duration::from_millis(5500), retry_number + 1));
-        bench.store.retry(&[often]).await.expect("retry");
+        let next = crash(&fixture, &rules, often).await;
+        assert_eq!(expect_wait(next), (Duration::from_millis(5500), retry_number + 1));
+        fixture.store.retry(&[often]).await.expect("retry");
         if retry_number == 0 {
-            assert_eq!(bench.status(never).await, TaskStatus::Failed);
+            assert_eq!(fixture.status(never).await, TaskStatus::Failed);
         }
     }
-    let next = crash(&bench, &rules, often).await;
+    let next = crash(&fixture, &rules, often).await;
     assert_eq!(next, NextState::End(TaskStatus::Failed));
 
     for (id, attempts) in [(often, 3), (never, 1)] {
-        let details = bench.details(id).await;
+        let details = fixture.details(id).await;
         assert_eq!(details.row.status, TaskStatus::Failed);
         assert_eq!(details.executions.len(), attempts);
         let last = details.executions.last().unwrap();
@@ -89,65 +92,65 @@ pub async fn the_rule_of_the_class_decides(db: &dyn Database) {
 }
 
 /// What a task says in its context goes before the rule of its class.
-pub async fn the_rule_of_the_task_goes_first(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn task_retry_rule_overrides_class(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let rules =
         [("often", RetryRule::every(Duration::from_secs(5), 9)), ("never", RetryRule::never())];
     let not_at_all = RetryOverride::default().maximum(0);
     let once = RetryOverride::default().maximum(1).first_delay(Duration::from_millis(1500));
-    let id = bench.create(new_task("often").retry(not_at_all)).await;
-    let next = crash(&bench, &rules, id).await;
+    let id = fixture.create(new_task("often").retry(not_at_all)).await;
+    let next = crash(&fixture, &rules, id).await;
     assert_eq!(next, NextState::End(TaskStatus::Failed));
-    let id = bench.create(new_task("never").retry(once)).await;
-    let next = crash(&bench, &rules, id).await;
-    assert_eq!(wait_of(next), (Duration::from_millis(1500), 1));
+    let id = fixture.create(new_task("never").retry(once)).await;
+    let next = crash(&fixture, &rules, id).await;
+    assert_eq!(expect_wait(next), (Duration::from_millis(1500), 1));
 }
 
 /// A context that says nonsense about retries does not stand in the way of
 /// recovery, neither for its own task nor for the others of the engine.
-pub async fn a_nonsense_rule_stops_no_recovery(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn invalid_retry_rule_allows_recovery(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let rules = [(WORK, RetryRule::every(Duration::from_secs(5), 9))];
     let mut odd = new_task(WORK);
     odd.context = Json::parse(r#"{"retry":{"maximum":"many"}}"#).unwrap();
-    bench.create_all(&[odd, new_task(WORK)]).await;
-    let mut engine = bench.register(knowing(new_instance("a"), &rules)).await;
+    fixture.create_all(&[odd, new_task(WORK)]).await;
+    let mut engine = fixture.register(with_classes(new_instance("a"), &rules)).await;
     let holds = engine.claim(2).await;
-    assert!(bench.lose(engine.id).await);
-    let taken = bench.recover(engine.id).await;
+    assert!(fixture.declare_lost(engine.id).await);
+    let taken = fixture.recover(engine.id).await;
     assert_eq!(taken.len(), 2);
     for hold in holds {
-        assert_ne!(bench.status(hold.task_id()).await, TaskStatus::Running);
+        assert_ne!(fixture.status(hold.task_id()).await, TaskStatus::Running);
     }
 }
 
 /// A crash counts against the rule together with the failures before it.
-pub async fn a_crash_counts_like_a_failure(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn crash_counts_as_failure(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let rule = RetryRule::every(Duration::ZERO, 1);
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.register(knowing(new_instance("a"), &[(WORK, rule)])).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.register(with_classes(new_instance("a"), &[(WORK, rule)])).await;
     let hold = engine.claim_one().await;
-    let failure = AttemptEnd::Failure(an_error(), RetryAdvice::ByRule);
+    let failure = AttemptEnd::Failure(sample_error(), RetryAdvice::ByRule);
     assert_eq!(engine.record(&[hold.ends(failure, &rule)]).await, []);
     let hold = engine.claim_one().await;
     assert_eq!(hold.task.retry_number, 1);
-    assert!(bench.lose(engine.id).await);
-    let taken = bench.recover(engine.id).await;
+    assert!(fixture.declare_lost(engine.id).await);
+    let taken = fixture.recover(engine.id).await;
     assert_eq!(taken[0].next, NextState::End(TaskStatus::Failed));
-    assert_eq!(bench.status(id).await, TaskStatus::Failed);
+    assert_eq!(fixture.status(id).await, TaskStatus::Failed);
 }
 
 /// A late result of a lost engine changes nothing, and is kept as evidence.
-pub async fn a_late_result_is_evidence(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_work(2).await;
-    let mut zombie = bench.engine("zombie").await;
+pub async fn late_result_is_kept_as_evidence(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_work(2).await;
+    let mut zombie = fixture.engine("zombie").await;
     let holds = zombie.claim(2).await;
-    assert!(bench.lose(zombie.id).await);
-    assert_eq!(bench.recover(zombie.id).await.len(), 2);
-    bench.store.retry(&ids).await.expect("retry");
-    let mut heir = bench.engine("heir").await;
+    assert!(fixture.declare_lost(zombie.id).await);
+    assert_eq!(fixture.recover(zombie.id).await.len(), 2);
+    fixture.store.retry(&ids).await.expect("retry");
+    let mut heir = fixture.engine("heir").await;
     let second = heir.claim(2).await;
 
     let result = Json::parse(r#"{"too":"late"}"#).unwrap();
@@ -158,7 +161,7 @@ pub async fn a_late_result_is_evidence(db: &dyn Database) {
     assert_eq!(late, [holds[0].id(), holds[1].id()]);
 
     for (n, id) in ids.iter().enumerate() {
-        let details = bench.details(*id).await;
+        let details = fixture.details(*id).await;
         assert_eq!(details.row.status, TaskStatus::Running, "by the heir");
         assert_eq!(details.row.instance.as_deref(), Some("heir"));
         assert_eq!(details.executions.len(), 2);
@@ -174,54 +177,54 @@ pub async fn a_late_result_is_evidence(db: &dyn Database) {
             assert_eq!(found, serde_json::json!({"too": "late"}));
             assert_eq!(evidence.error, None);
         } else {
-            assert_eq!(evidence.error, Some(an_error()));
+            assert_eq!(evidence.error, Some(sample_error()));
         }
     }
     let endings: Vec<_> = second.iter().map(|hold| hold.succeeds()).collect();
     assert_eq!(heir.record(&endings).await, []);
     for id in ids {
-        assert_eq!(bench.status(id).await, TaskStatus::Stopped);
+        assert_eq!(fixture.status(id).await, TaskStatus::Stopped);
     }
 }
 
 /// Nothing is taken from an engine whose life is not over on record, even if
 /// its lease has run out.
-pub async fn nothing_is_taken_from_the_living(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(2).await;
-    let mut alive = bench.engine("alive").await;
-    let mut late = bench.register(short_lived(new_instance("late"))).await;
+pub async fn live_engine_keeps_its_attempts(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(2).await;
+    let mut alive = fixture.engine("alive").await;
+    let mut late = fixture.register(with_expired_lease(new_instance("late"))).await;
     alive.claim_one().await;
     late.claim_one().await;
     for engine in [&alive, &late] {
-        assert_eq!(bench.recover(engine.id).await, [], "{}", engine.name);
+        assert_eq!(fixture.recover(engine.id).await, [], "{}", engine.name);
         assert_eq!(engine.held().await.len(), 1, "{}", engine.name);
     }
 }
 
 /// Also an engine that stopped in good order may have left something.
-pub async fn what_a_stopped_engine_left_is_taken_back(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn stopped_engine_attempts_are_reclaimed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     engine.unregister().await;
-    let other = bench.engine("b").await;
+    let other = fixture.engine("b").await;
     assert_eq!(other.heartbeat().await.orphaned, [engine.id]);
-    let taken = bench.recover(engine.id).await;
+    let taken = fixture.recover(engine.id).await;
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].id, hold.id());
-    assert_eq!(bench.status(id).await, TaskStatus::Waiting);
+    assert_eq!(fixture.status(id).await, TaskStatus::Waiting);
     assert_eq!(other.heartbeat().await.orphaned, []);
 }
 
 /// Claims that their engine does not know go back to wait, at no cost, and
 /// only they: not its other claims, nor anybody else's.
-pub async fn unknown_claims_go_back_at_no_cost(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    bench.create_work(6).await;
-    let mut engine = bench.engine("a").await;
-    let mut other = bench.engine("b").await;
+pub async fn unknown_claims_are_released(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    fixture.create_work(6).await;
+    let mut engine = fixture.engine("a").await;
+    let mut other = fixture.engine("b").await;
     let unknown = engine.claim(2).await;
     let known = engine.claim(2).await;
     let foreign = other.claim(2).await;
@@ -242,9 +245,9 @@ pub async fn unknown_claims_go_back_at_no_cost(db: &dyn Database) {
     assert_eq!(engine.heartbeat().await.claims, [known[0].claim_id]);
     assert_eq!(engine.held().await.len(), 2);
     assert_eq!(other.held().await.len(), 2);
-    assert_eq!(bench.status(unknown[0].task_id()).await, TaskStatus::Stopped);
+    assert_eq!(fixture.status(unknown[0].task_id()).await, TaskStatus::Stopped);
 
-    let details = bench.details(unknown[1].task_id()).await;
+    let details = fixture.details(unknown[1].task_id()).await;
     assert_eq!((details.row.attempts, details.row.retry_number), (1, 0));
     let execution = &details.executions[0];
     assert_eq!(execution.started_at, None, "it never did");
@@ -255,25 +258,25 @@ pub async fn unknown_claims_go_back_at_no_cost(db: &dyn Database) {
     assert_eq!((again.id().attempt, again.task.retry_number), (2, 0));
 }
 
-/// A wish to cancel outlives the engine that could have granted it: the
+/// A cancel_request to cancel outlives the engine that could have granted it: the
 /// attempt ends cancelled, not with a retry.
-pub async fn a_pending_cancel_is_granted_by_recovery(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_work(2).await;
-    let mut engine = bench.engine("a").await;
+pub async fn recovery_applies_cancel_request(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_work(2).await;
+    let mut engine = fixture.engine("a").await;
     let lost_answer = engine.claim_one().await;
     let lost_engine = engine.claim_one().await;
-    let reports = bench.store.cancel(&ids).await.expect("cancel");
+    let reports = fixture.store.cancel(&ids).await.expect("cancel");
     assert_eq!(reports, [CancelReport::Requested; 2]);
 
     let mut taken = engine.reclaim_unknown(vec![lost_answer.claim_id]).await;
-    assert!(bench.lose(engine.id).await);
-    taken.extend(bench.recover(engine.id).await);
+    assert!(fixture.declare_lost(engine.id).await);
+    taken.extend(fixture.recover(engine.id).await);
     let taken: Vec<_> = taken.into_iter().map(|one| (one.id, one.next)).collect();
     let cancelled = NextState::End(TaskStatus::Cancelled);
     assert_eq!(taken, [(lost_answer.id(), cancelled), (lost_engine.id(), cancelled)]);
     for id in ids {
-        let details = bench.details(id).await;
+        let details = fixture.details(id).await;
         assert_eq!(details.row.status, TaskStatus::Cancelled);
         assert!(!details.cancel_requested, "granted");
         let last = details.executions.last().expect("an execution");
@@ -282,23 +285,23 @@ pub async fn a_pending_cancel_is_granted_by_recovery(db: &dyn Database) {
 }
 
 /// Claims of nobody are nothing to take back.
-pub async fn there_is_nothing_to_take_from_nobody(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let engine = bench.engine("a").await;
+pub async fn recovery_of_unknown_instance_is_empty(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let engine = fixture.engine("a").await;
     assert_eq!(engine.reclaim_unknown(vec![]).await, []);
     let claim = task_engine_core::claim::ClaimId(123_456);
     assert_eq!(engine.reclaim_unknown(vec![claim]).await, []);
     let nobody = task_engine_core::instance::InstanceId(987_654);
-    let taken = bench.store.reclaim(Reclaim::Lost(nobody)).await;
+    let taken = fixture.store.reclaim(Reclaim::Lost(nobody)).await;
     assert_eq!(taken.expect("reclaim"), []);
 }
 
 /// Loses an engine that holds whatever is due; what comes next for this task.
-async fn crash(bench: &Bench, rules: &[(&str, RetryRule)], id: TaskId) -> NextState {
-    let mut engine = bench.register(knowing(new_instance("mortal"), rules)).await;
+async fn crash(fixture: &Fixture, rules: &[(&str, RetryRule)], id: TaskId) -> NextState {
+    let mut engine = fixture.register(with_classes(new_instance("mortal"), rules)).await;
     engine.claim_all(10).await;
-    assert!(bench.lose(engine.id).await);
-    let taken = bench.recover(engine.id).await;
+    assert!(fixture.declare_lost(engine.id).await);
+    let taken = fixture.recover(engine.id).await;
     let mine = taken.into_iter().find(|taken| taken.id.task_id == id);
     mine.expect("the task was held").next
 }

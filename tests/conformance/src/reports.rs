@@ -7,81 +7,81 @@ use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, R
 use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::Database;
-use crate::bench::{Bench, Hold};
-use crate::waiting::at_once;
+use crate::fixture::{Fixture, HeldAttempt};
+use crate::waiting::race;
 
 const ALL: LogFilter =
     LogFilter { attempt: None, after: None, before: None, newest: false, limit: 10_000 };
 
 /// What was said can be read while the attempt runs and after its end, with
 /// times of the database's clock.
-pub async fn what_is_said_is_on_record(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let silent = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn reports_are_recorded(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let silent = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let holds = engine.claim(2).await;
     let hold = holds.iter().find(|hold| hold.task_id() == id).expect("claimed");
-    assert_eq!(bench.details(id).await.executions[0].progress, None);
+    assert_eq!(fixture.details(id).await.executions[0].progress, None);
 
     let two_seconds = Duration::from_secs(2);
     let mut report = said(hold.id(), 1, &["begun", "goes on"]);
     report.progress = Some(Progress::new(12.5, "first half"));
     report.lines[1].level = LogLevel::Warn;
     report.lines[0].at -= two_seconds;
-    tell(&bench, &[report]).await;
+    tell(&fixture, &[report]).await;
 
     for ended in [false, true] {
-        let execution = bench.details(id).await.executions.remove(0);
+        let execution = fixture.details(id).await.executions.remove(0);
         let progress = execution.progress.expect("it has said so");
         assert_eq!((progress.percent, progress.message.as_str()), (12.5, "first half"));
         assert_eq!(execution.log_lines, 2);
-        let log = logs(&bench, id, ALL).await;
+        let log = logs(&fixture, id, ALL).await;
         let texts: Vec<_> = log.iter().map(|row| (row.line, row.message.as_str())).collect();
         assert_eq!(texts, [(1, "begun"), (2, "goes on")]);
         assert_eq!((log[0].level, log[1].level), (LogLevel::Info, LogLevel::Warn));
         let apart = log[1].logged_at.duration_since(log[0].logged_at).unsigned_abs();
         assert!(apart.abs_diff(two_seconds) < Duration::from_millis(500), "{apart:?}");
-        let now = bench.now().await;
+        let now = fixture.now().await;
         let age = now.duration_since(progress.reported_at);
         assert!(age.as_secs_f64().abs() < 20.0, "by the database's clock: {age:?}");
         if !ended {
             assert_eq!(engine.record(&[hold.succeeds()]).await, []);
         }
     }
-    let silent = bench.details(silent).await.executions.remove(0);
+    let silent = fixture.details(silent).await.executions.remove(0);
     assert_eq!((silent.progress, silent.log_lines), (None, 0));
 }
 
 /// An answer is lost, and the same is sent again, with more or without; what is
 /// older than what is on record changes nothing.
-pub async fn a_report_sent_again_changes_nothing(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn repeated_report_changes_nothing(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     let mut first = said(hold.id(), 1, &["one"]);
     first.progress = Some(Progress::new(10.0, "one"));
     let mut second = said(hold.id(), 2, &["one, otherwise", "two"]);
     second.progress = Some(Progress::new(20.0, "two"));
     for report in [&first, &first, &second, &second, &first] {
-        tell(&bench, std::slice::from_ref(report)).await;
-        let lines = i32::try_from(logs(&bench, id, ALL).await.len()).expect("few");
-        assert_eq!(lines, bench.details(id).await.executions[0].log_lines);
+        tell(&fixture, std::slice::from_ref(report)).await;
+        let lines = i32::try_from(logs(&fixture, id, ALL).await.len()).expect("few");
+        assert_eq!(lines, fixture.details(id).await.executions[0].log_lines);
     }
-    let log = logs(&bench, id, ALL).await;
+    let log = logs(&fixture, id, ALL).await;
     let texts: Vec<_> = log.iter().map(|row| row.message.as_str()).collect();
     assert_eq!(texts, ["one", "two"], "the first word counts");
-    let progress = bench.details(id).await.executions.remove(0).progress.expect("said");
+    let progress = fixture.details(id).await.executions.remove(0).progress.expect("said");
     assert_eq!((progress.percent, progress.message.as_str()), (20.0, "two"), "the newest counts");
-    tell(&bench, &[]).await;
+    tell(&fixture, &[]).await;
 }
 
 /// Lines are found by attempt, from a position on, and from the end.
 pub async fn logs_are_read_in_pages(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let mut expected = Vec::new();
     for attempt in 1..=3 {
         let hold = engine.claim_one().await;
@@ -90,12 +90,12 @@ pub async fn logs_are_read_in_pages(db: &dyn Database) {
         // One was dropped, and one more at the end.
         report.lines.remove(1);
         report.lines_total = 5;
-        tell(&bench, &[report]).await;
-        assert_eq!(engine.record(&[hold.fails_and_waits(Duration::ZERO)]).await, []);
+        tell(&fixture, &[report]).await;
+        assert_eq!(engine.record(&[hold.fails_and_retries(Duration::ZERO)]).await, []);
         expected.extend([1, 3, 4].map(|line| (attempt, line)));
     }
     let places = async |filter| -> Vec<(i32, i32)> {
-        let rows = logs(&bench, id, filter).await;
+        let rows = logs(&fixture, id, filter).await;
         rows.iter().map(|row| (row.attempt, row.line)).collect()
     };
     assert_eq!(places(ALL).await, expected);
@@ -112,16 +112,16 @@ pub async fn logs_are_read_in_pages(db: &dyn Database) {
     assert_eq!(places(before).await, expected[..5]);
     let page = LogFilter { newest: true, limit: 2, ..before };
     assert_eq!(places(page).await, expected[3..5]);
-    assert_eq!(logs(&bench, TaskId(987_654_321), ALL).await, []);
-    let executions = bench.details(id).await.executions;
+    assert_eq!(logs(&fixture, TaskId(987_654_321), ALL).await, []);
+    let executions = fixture.details(id).await.executions;
     assert!(executions.iter().all(|execution| execution.log_lines == 5));
 }
 
 /// Text of every kind comes back as it went in.
-pub async fn what_is_said_is_only_text(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn hostile_log_text_is_kept(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     let texts =
         ["", "'; DROP TABLE x; --", "\u{1b}[2J\r\n\t", "日本 \u{202e} 👩‍👩‍👧", "%s {} \\ \" NULL"];
@@ -130,28 +130,28 @@ pub async fn what_is_said_is_only_text(db: &dyn Database) {
     let long = "x".repeat(100_000);
     report.lines.push(LogLine::new(6, LogLevel::Error, &long));
     report.lines_total = 6;
-    tell(&bench, &[report]).await;
-    let log = logs(&bench, id, ALL).await;
+    tell(&fixture, &[report]).await;
+    let log = logs(&fixture, id, ALL).await;
     for (row, text) in log.iter().zip(texts) {
         assert_eq!(row.message, text);
     }
     assert!(log[5].message.ends_with("(100000 bytes in all)"), "it was cut");
-    let progress = bench.details(id).await.executions.remove(0).progress.expect("said");
+    let progress = fixture.details(id).await.executions.remove(0).progress.expect("said");
     assert_eq!(progress.message, texts[2]);
 }
 
 /// What an attempt says after it was declared lost is kept, and changes nothing
 /// about its task, nor about the attempt that came after it.
-pub async fn the_lost_may_speak(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn lost_instance_may_report(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let zombie = engine.claim_one().await;
-    assert!(bench.lose(engine.id).await);
-    assert_eq!(bench.recover(engine.id).await.len(), 1);
-    let waiting = bench.details(id).await;
-    tell(&bench, &[said(zombie.id(), 1, &["still here"])]).await;
-    let after = bench.details(id).await;
+    assert!(fixture.declare_lost(engine.id).await);
+    assert_eq!(fixture.recover(engine.id).await.len(), 1);
+    let waiting = fixture.details(id).await;
+    tell(&fixture, &[said(zombie.id(), 1, &["still here"])]).await;
+    let after = fixture.details(id).await;
     assert_eq!(after.row, waiting.row);
     assert_eq!(after.executions.len(), 1);
     assert_eq!(after.executions[0].log_lines, 1);
@@ -159,39 +159,39 @@ pub async fn the_lost_may_speak(db: &dyn Database) {
 
 /// Retention removes what was said with the task, and nothing is written about
 /// a task that is gone.
-pub async fn retention_removes_what_was_said(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+pub async fn retention_removes_reports(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     let mut report = said(hold.id(), 1, &["one", "two"]);
     report.progress = Some(Progress::new(50.0, ""));
-    tell(&bench, &[report.clone()]).await;
+    tell(&fixture, &[report.clone()]).await;
     assert_eq!(engine.record(&[hold.succeeds()]).await, []);
     engine.finish(hold.claim_id).await;
-    let pruned = bench.store.prune(TaskStatus::Stopped, Duration::ZERO, 10).await;
+    let pruned = fixture.store.prune(TaskStatus::Stopped, Duration::ZERO, 10).await;
     assert_eq!(pruned.expect("prune"), 1);
-    assert_eq!(logs(&bench, id, ALL).await, []);
+    assert_eq!(logs(&fixture, id, ALL).await, []);
     report.version = 2;
-    tell(&bench, &[report]).await;
-    assert_eq!(logs(&bench, id, ALL).await, [], "nothing is left behind");
+    tell(&fixture, &[report]).await;
+    assert_eq!(logs(&fixture, id, ALL).await, [], "nothing is left behind");
 }
 
 /// A task is removed at the very moment when something is written about it:
 /// no half of it stays. (What is left behind, `verify` finds.)
-pub async fn a_report_raced_by_retention_leaves_no_halves(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn report_and_retention_leave_whole_tasks(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for round in 0..40 {
-        let ids = bench.create_work(5).await;
+        let ids = fixture.create_work(5).await;
         let holds = engine.claim(5).await;
-        let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
         assert_eq!(engine.record(&endings).await, []);
         engine.finish(holds[0].claim_id).await;
         let reports: Vec<_> = holds.iter().map(|hold| said(hold.id(), 1, &["last"])).collect();
-        let (speaker, keeper) = (bench.clone(), other.clone());
-        let ((), removed) = at_once(
+        let (speaker, keeper) = (fixture.clone(), other.clone());
+        let ((), removed) = race(
             async move {
                 // Those that retention had locked are sent again, until they
                 // are written or gone.
@@ -209,9 +209,9 @@ pub async fn a_report_raced_by_retention_leaves_no_halves(db: &dyn Database) {
         .await;
         assert_eq!(removed, 5, "round {round}");
         for id in ids {
-            assert_eq!(logs(&bench, id, ALL).await, [], "round {round}");
+            assert_eq!(logs(&fixture, id, ALL).await, [], "round {round}");
         }
-        assert_eq!(bench.store.verify().await.expect("verify"), Vec::<String>::new());
+        assert_eq!(fixture.store.verify().await.expect("verify"), Vec::<String>::new());
     }
 }
 
@@ -228,11 +228,11 @@ fn said(id: AttemptId, version: i64, texts: &[&str]) -> Report {
     Report { id, version, lines_total, progress: None, lines }
 }
 
-async fn tell(bench: &Bench, reports: &[Report]) {
-    let passed_over = bench.store.report(reports).await.expect("report");
+async fn tell(fixture: &Fixture, reports: &[Report]) {
+    let passed_over = fixture.store.report(reports).await.expect("report");
     assert_eq!(passed_over, [], "nobody has locked them");
 }
 
-async fn logs(bench: &Bench, id: TaskId, filter: LogFilter) -> Vec<LogRow> {
-    bench.store.logs(id, &filter).await.expect("logs")
+async fn logs(fixture: &Fixture, id: TaskId, filter: LogFilter) -> Vec<LogRow> {
+    fixture.store.logs(id, &filter).await.expect("logs")
 }

@@ -14,16 +14,16 @@ use task_engine_operations::search::TIMEOUT;
 use task_engine_operations::search::{Search, SearchPage};
 
 use crate::Database;
-use crate::bench::{Bench, Hold, WORK, knowing, new_instance, new_task, task_ids};
+use crate::fixture::{Fixture, HeldAttempt, WORK, new_instance, new_task, task_ids, with_classes};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOBODY: TaskId = TaskId(987_654_321);
 
 /// Whatever the filter: what is found is what it means, told by looking at each
 /// task alone.
-pub async fn a_search_finds_what_the_filter_means(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let all = a_mixed_lot(&bench).await;
+pub async fn search_finds_matching_tasks(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let all = a_mixed_lot(&fixture).await;
     let middle = all[all.len() / 2].row.id;
     let mut texts: Vec<String> = [
         "",
@@ -84,7 +84,7 @@ pub async fn a_search_finds_what_the_filter_means(db: &dyn Database) {
             all.iter().rev().filter(|it| filter.matches(it, now)).map(|it| it.row.id).collect();
         // One step a time, three tasks a page, and whole.
         for (limit, timeout) in [(3, Duration::ZERO), (1000, TIMEOUT)] {
-            let found = pages(&bench, &filter, limit, timeout).await;
+            let found = pages(&fixture, &filter, limit, timeout).await;
             assert_eq!(found, wanted, "{text}");
         }
     }
@@ -92,16 +92,16 @@ pub async fn a_search_finds_what_the_filter_means(db: &dyn Database) {
 
 /// A search that matches nothing ends after a step when timeout does, says how
 /// far it came, and comes to its end when it goes on.
-pub async fn a_rare_match_is_found_in_bounded_steps(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let rare = bench.create(new_task("rare")).await;
-    bench.create_all(&vec![new_task("common"); 25_000]).await;
+pub async fn rare_match_needs_bounded_steps(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let rare = fixture.create(new_task("rare")).await;
+    fixture.create_all(&vec![new_task("common"); 25_000]).await;
     for (text, steps_at_least) in [("class=rare", 2), ("priority>5 id<2000", 3)] {
         let mut search =
             Search { filter: filter(text), before: None, limit: 10, timeout: Duration::ZERO };
         let (mut steps, mut found) = (0, Vec::new());
         loop {
-            let page = search.run(&*bench.store).await.expect("search");
+            let page = search.run(&*fixture.store).await.expect("search");
             steps += 1;
             found.extend(page.tasks.iter().map(|task| task.row.id));
             match page.next {
@@ -120,19 +120,19 @@ pub async fn a_rare_match_is_found_in_bounded_steps(db: &dyn Database) {
 
 /// Tasks that move while a search goes down are found or not, and those that stay
 /// are found, each once.
-pub async fn a_search_passes_nobody_over(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    bench.create_all(&vec![new_task(WORK); 300]).await;
-    let stays = bench.create_all(&vec![new_task("other"); 300]).await;
-    let searching = bench.clone();
+pub async fn search_skips_no_task(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    fixture.create_all(&vec![new_task(WORK); 300]).await;
+    let stays = fixture.create_all(&vec![new_task("other"); 300]).await;
+    let searching = fixture.clone();
     let search = tokio::spawn(async move {
         let filter = filter("status=waiting,running,failed");
         pages(&searching, &filter, 7, Duration::ZERO).await
     });
     for _ in 0..30 {
         let holds = engine.claim(10).await;
-        let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
         engine.record(&endings).await;
     }
     let found = search.await.expect("the search");
@@ -143,21 +143,21 @@ pub async fn a_search_passes_nobody_over(db: &dyn Database) {
 
 /// An edit changes what it names, and nothing else; it wakes nobody too early and
 /// nobody too late.
-pub async fn an_edit_changes_what_it_names(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    let id = bench.create(new_task(WORK).after(HOUR).priority(3)).await;
-    let before = bench.details(id).await;
+pub async fn edit_changes_named_fields(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    let id = fixture.create(new_task(WORK).after(HOUR).priority(3)).await;
+    let before = fixture.details(id).await;
 
     let all = Edit {
         parameters: Some(Json::parse(r#"{"big":1970670598291982290123456789}"#).expect("JSON")),
         ..Edit::default()
     };
-    assert_eq!(edit(&bench, id, &all).await, EditReport::Changed);
-    let after = bench.details(id).await;
+    assert_eq!(edit(&fixture, id, &all).await, EditReport::Changed);
+    let after = fixture.details(id).await;
     assert_eq!(after.row, before.row, "all else stays");
     assert_eq!(
-        after.task_parameters.as_str().replace(' ', ""),
+        after.parameters.as_str().replace(' ', ""),
         r#"{"big":1970670598291982290123456789}"#
     );
 
@@ -167,17 +167,17 @@ pub async fn an_edit_changes_what_it_names(db: &dyn Database) {
         due: Some(Due::After(2 * HOUR)),
         ..Edit::default()
     };
-    assert_eq!(edit(&bench, id, &place).await, EditReport::Changed);
-    let row = bench.details(id).await.row;
+    assert_eq!(edit(&fixture, id, &place).await, EditReport::Changed);
+    let row = fixture.details(id).await.row;
     assert_eq!((row.priority, row.queue.as_str()), (-7, "elsewhere"));
     let moved = row.scheduled_at.duration_since(before.row.scheduled_at);
     assert!(moved.as_secs() >= 3599, "an hour later: {moved}");
     assert_eq!(engine.claim_all(10).await.len(), 0);
 
-    let at = bench.now().await;
+    let at = fixture.now().await;
     let now = Edit { due: Some(Due::At(at)), queue: Some("default".to_owned()), ..Edit::default() };
-    assert_eq!(edit(&bench, id, &now).await, EditReport::Changed);
-    assert_eq!(bench.details(id).await.row.scheduled_at, at);
+    assert_eq!(edit(&fixture, id, &now).await, EditReport::Changed);
+    assert_eq!(fixture.details(id).await.row.scheduled_at, at);
     let hold = engine.claim_one().await;
     assert_eq!((hold.task.id.attempt, hold.task.priority), (1, -7));
     assert_eq!(
@@ -186,19 +186,19 @@ pub async fn an_edit_changes_what_it_names(db: &dyn Database) {
     );
 
     // A retry that waits keeps its numbers.
-    engine.record(&[hold.fails_and_waits(HOUR)]).await;
-    let number = bench.details(id).await.row.retry_number;
+    engine.record(&[hold.fails_and_retries(HOUR)]).await;
+    let number = fixture.details(id).await.row.retry_number;
     let soon = Edit { due: Some(Due::Now), ..Edit::default() };
-    assert_eq!(edit(&bench, id, &soon).await, EditReport::Changed);
+    assert_eq!(edit(&fixture, id, &soon).await, EditReport::Changed);
     let again = engine.claim_one().await;
     assert_eq!((again.task.id.attempt, again.task.retry_number as i32), (2, number));
 }
 
 /// What runs or has ended is not edited.
-pub async fn only_what_waits_is_edited(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    let ids = bench.create_work(4).await;
+pub async fn only_waiting_tasks_are_edited(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    let ids = fixture.create_work(4).await;
     let holds = engine.claim(4).await;
     engine.record(&[holds[0].succeeds(), holds[1].fails(), holds[2].is_cancelled()]).await;
     let change = Edit { priority: Some(9), ..Edit::default() };
@@ -208,22 +208,22 @@ pub async fn only_what_waits_is_edited(db: &dyn Database) {
         TaskStatus::Cancelled,
         TaskStatus::Running,
     ]) {
-        assert_eq!(edit(&bench, *id, &change).await, EditReport::NotWaiting(status));
-        assert_eq!(bench.details(*id).await.row.priority, 0, "{status}");
+        assert_eq!(edit(&fixture, *id, &change).await, EditReport::NotWaiting(status));
+        assert_eq!(fixture.details(*id).await.row.priority, 0, "{status}");
     }
-    assert_eq!(edit(&bench, NOBODY, &change).await, EditReport::NotFound);
+    assert_eq!(edit(&fixture, NOBODY, &change).await, EditReport::NotFound);
 }
 
 /// An edit and a claim at once: either the engine has the new parameters, or the
 /// edit says that it came too late and the engine has the old ones.
-pub async fn an_edit_raced_by_a_claim_has_one_winner(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn edit_and_claim_have_one_winner(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let changed = Json::parse(r#"{"new":true}"#).expect("JSON");
     let mut won = BTreeMap::new();
     for round in 0..40 {
-        let ids = bench.create_work(4).await;
+        let ids = fixture.create_work(4).await;
         let change = Edit { parameters: Some(changed.clone()), ..Edit::default() };
         let editing = async {
             let mut reports = BTreeMap::new();
@@ -246,8 +246,8 @@ pub async fn an_edit_raced_by_a_claim_has_one_winner(db: &dyn Database) {
         assert_eq!(got, ids.iter().copied().collect(), "round {round}: each is claimed once");
         for hold in &holds {
             let is_new = hold.task.parameters.as_str().contains("new");
-            let stored = bench.details(hold.task_id()).await;
-            assert_eq!(stored.task_parameters.as_str().contains("new"), is_new, "round {round}");
+            let stored = fixture.details(hold.task_id()).await;
+            assert_eq!(stored.parameters.as_str().contains("new"), is_new, "round {round}");
             let wanted = match reports[&hold.task_id()] {
                 EditReport::Changed => true,
                 EditReport::NotWaiting(TaskStatus::Running) => false,
@@ -257,22 +257,22 @@ pub async fn an_edit_raced_by_a_claim_has_one_winner(db: &dyn Database) {
             *won.entry(is_new).or_insert(0) += 1;
             assert_eq!(hold.task.id.attempt, 1);
         }
-        let endings: Vec<_> = holds.iter().map(Hold::succeeds).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
         assert_eq!(engine.record(&endings).await, []);
     }
     assert_eq!(won.values().sum::<i32>(), 160);
 }
 
 /// Tasks that have ended are removed whole; those that wait or run never.
-pub async fn only_what_has_ended_is_removed(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    let ids = bench.create_work(5).await;
+pub async fn only_ended_tasks_are_removed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    let ids = fixture.create_work(5).await;
     let holds = engine.claim(4).await;
     engine.record(&[holds[0].succeeds(), holds[1].fails(), holds[2].is_cancelled()]).await;
     // An engine that still holds the batch may need the record of its endings:
     // on some stores they wait until it has let go.
-    let reports = remove(&bench, &[ids[3], ids[4], NOBODY]).await;
+    let reports = remove(&fixture, &[ids[3], ids[4], NOBODY]).await;
     assert_eq!(
         reports,
         [
@@ -283,43 +283,43 @@ pub async fn only_what_has_ended_is_removed(db: &dyn Database) {
     );
     engine.record(&[holds[3].succeeds()]).await;
     engine.finish(holds[3].claim_id).await;
-    let reports = remove(&bench, &ids[..4]).await;
+    let reports = remove(&fixture, &ids[..4]).await;
     assert_eq!(reports, [DeleteReport::Deleted; 4]);
-    assert_eq!(remove(&bench, &ids[..1]).await, [DeleteReport::NotFound], "gone is gone");
-    let left: Vec<_> = bench.list(None).await.iter().map(|row| row.id).collect();
+    assert_eq!(remove(&fixture, &ids[..1]).await, [DeleteReport::NotFound], "gone is gone");
+    let left: Vec<_> = fixture.list(None).await.iter().map(|row| row.id).collect();
     assert_eq!(left, [ids[4]]);
 }
 
 /// With a task its key is free again, and a key that belongs to another stays.
-pub async fn a_removed_task_frees_its_key(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn removed_task_frees_its_key(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let keyed =
         || new_task(WORK).unique(Unique::by("k").on_conflict(OnConflict::Keep)).expect("a key");
-    let old = bench.create(keyed()).await;
+    let old = fixture.create(keyed()).await;
     let hold = engine.claim_one().await;
     engine.record(&[hold.fails()]).await;
     engine.finish(hold.claim_id).await;
-    let new = bench.create(keyed()).await;
+    let new = fixture.create(keyed()).await;
     assert_ne!(old, new);
-    assert_eq!(remove(&bench, &[old]).await, [DeleteReport::Deleted]);
-    assert_eq!(bench.create(keyed()).await, new, "its key is not touched");
+    assert_eq!(remove(&fixture, &[old]).await, [DeleteReport::Deleted]);
+    assert_eq!(fixture.create(keyed()).await, new, "its key is not touched");
 }
 
 /// A task that is sent back to wait while it is removed: it waits, or it is gone.
-pub async fn a_removal_raced_by_a_retry_has_one_winner(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let other = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn removal_and_retry_have_one_winner(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let other = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for round in 0..20 {
-        let ids = bench.create_work(4).await;
+        let ids = fixture.create_work(4).await;
         let holds = engine.claim(4).await;
-        let endings: Vec<_> = holds.iter().map(Hold::fails).collect();
+        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
         engine.record(&endings).await;
         engine.finish(holds[0].claim_id).await;
-        let (reports, _) = tokio::join!(remove(&bench, &ids), other.store.retry(&ids));
+        let (reports, _) = tokio::join!(remove(&fixture, &ids), other.store.retry(&ids));
         for (id, report) in ids.iter().zip(reports) {
-            let task = bench.store.task(*id).await.expect("task");
+            let task = fixture.store.task(*id).await.expect("task");
             match report {
                 DeleteReport::Deleted => assert_eq!(task, None, "round {round}"),
                 DeleteReport::Open(TaskStatus::Waiting) => {
@@ -329,40 +329,43 @@ pub async fn a_removal_raced_by_a_retry_has_one_winner(db: &dyn Database) {
             }
         }
         let left = engine.claim_all(10).await;
-        let endings: Vec<_> = left.iter().map(Hold::succeeds).collect();
+        let endings: Vec<_> = left.iter().map(HeldAttempt::succeeds).collect();
         engine.record(&endings).await;
     }
 }
 
 /// A rerun does the same once more, and says of which task.
-pub async fn a_rerun_is_a_new_task_of_the_same_flow(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn rerun_creates_task_in_same_flow(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let parameters = Json::parse(r#"{"big":1970670598291982290123456789}"#).expect("JSON");
     let task = NewTask::new(WORK, parameters).expect("a task").priority(4);
     let task = task.unique(Unique::by("once")).expect("a key");
-    let old = bench.create(task).await;
+    let old = fixture.create(task).await;
     let hold = engine.claim_one().await;
     engine.record(&[hold.succeeds()]).await;
-    let details = bench.details(old).await;
-    let new = bench.create(NewTask::rerun_of(&details).expect("a rerun")).await;
+    let details = fixture.details(old).await;
+    let new = fixture.create(NewTask::rerun_of(&details).expect("a rerun")).await;
     assert_ne!(new, old);
-    let rerun = bench.details(new).await;
-    assert_eq!(rerun.task_parameters, details.task_parameters);
-    assert_eq!((rerun.row.priority, rerun.row.task_class.as_str()), (4, WORK));
+    let rerun = fixture.details(new).await;
+    assert_eq!(rerun.parameters, details.parameters);
+    assert_eq!((rerun.row.priority, rerun.row.class.as_str()), (4, WORK));
     assert_eq!(rerun.correlation_id, old.to_string(), "the flow that the old one began");
     let context: BTreeMap<String, serde_json::Value> = rerun.context.decode().expect("an object");
     assert_eq!(context["rerun_of"], old.0);
-    assert!(!context.contains_key("unique_key"), "what was unique was the wish, not the rerun");
-    let found = pages(&bench, &filter(&format!("context.rerun_of={old}")), 10, TIMEOUT).await;
+    assert!(
+        !context.contains_key("unique_key"),
+        "what was unique was the cancel_request, not the rerun"
+    );
+    let found = pages(&fixture, &filter(&format!("context.rerun_of={old}")), 10, TIMEOUT).await;
     assert_eq!(found, [new]);
 }
 
 /// Tasks in every status, of several classes, queues, flows and parameters: each
 /// with all that a filter can ask for, oldest first.
-async fn a_mixed_lot(bench: &Bench) -> Vec<FoundTask> {
+async fn a_mixed_lot(fixture: &Fixture) -> Vec<FoundTask> {
     let rules = ["red", "blue"].map(|class| (class, task_engine_core::retry::RetryRule::default()));
-    let mut engine = bench.register(knowing(new_instance("a"), &rules)).await;
+    let mut engine = fixture.register(with_classes(new_instance("a"), &rules)).await;
     for round in 0..2 {
         let mut tasks = Vec::new();
         for n in 0..7 {
@@ -376,37 +379,37 @@ async fn a_mixed_lot(bench: &Bench) -> Vec<FoundTask> {
             }
             tasks.push(task);
         }
-        bench.create_all(&tasks).await;
+        fixture.create_all(&tasks).await;
         let mut holds = engine.claim_all(7).await;
-        holds.sort_by_key(Hold::task_id);
+        holds.sort_by_key(HeldAttempt::task_id);
         engine
             .record(&[
                 holds[0].succeeds(),
                 holds[1].fails(),
                 holds[2].is_cancelled(),
-                holds[3].fails_and_waits(HOUR),
+                holds[3].fails_and_retries(HOUR),
                 holds[4].fails(),
                 holds[5].fails(),
             ])
             .await;
         // One that failed, and waits since somebody has sent it back.
-        bench.store.retry(&[holds[5].task_id()]).await.expect("retry");
-        bench.create(new_task("red").queue("mail").expect("a queue").after(HOUR)).await;
+        fixture.store.retry(&[holds[5].task_id()]).await.expect("retry");
+        fixture.create(new_task("red").queue("mail").expect("a queue").after(HOUR)).await;
         if round == 0 {
             let more = engine.claim_one().await;
             engine.record(&[more.fails()]).await;
         }
     }
     let mut all = Vec::new();
-    for row in bench.list(None).await.into_iter().rev() {
-        let details = bench.details(row.id).await;
+    for row in fixture.list(None).await.into_iter().rev() {
+        let details = fixture.details(row.id).await;
         let last = details.executions.last();
         all.push(FoundTask {
             started_at: last.and_then(|last| last.started_at),
             ended_at: last.and_then(|last| last.stopped_at),
             row,
             correlation_id: details.correlation_id,
-            parameters: details.task_parameters,
+            parameters: details.parameters,
             context: details.context,
         });
     }
@@ -420,11 +423,11 @@ fn filter(text: &str) -> Filter {
     Filter::parse(text, &jiff::tz::TimeZone::UTC).expect(text)
 }
 
-async fn pages(bench: &Bench, filter: &Filter, limit: u32, timeout: Duration) -> Vec<TaskId> {
+async fn pages(fixture: &Fixture, filter: &Filter, limit: u32, timeout: Duration) -> Vec<TaskId> {
     let mut search = Search { filter: filter.clone(), before: None, limit, timeout };
     let mut found = Vec::new();
     loop {
-        let SearchPage { tasks, next, .. } = search.run(&*bench.store).await.expect("search");
+        let SearchPage { tasks, next, .. } = search.run(&*fixture.store).await.expect("search");
         assert!(tasks.len() <= limit as usize);
         found.extend(tasks.iter().map(|task| task.row.id));
         match next {
@@ -434,10 +437,10 @@ async fn pages(bench: &Bench, filter: &Filter, limit: u32, timeout: Duration) ->
     }
 }
 
-async fn edit(bench: &Bench, id: TaskId, edit: &Edit) -> EditReport {
-    bench.store.edit(id, edit).await.expect("edit")
+async fn edit(fixture: &Fixture, id: TaskId, edit: &Edit) -> EditReport {
+    fixture.store.edit(id, edit).await.expect("edit")
 }
 
-async fn remove(bench: &Bench, ids: &[TaskId]) -> Vec<DeleteReport> {
-    bench.store.delete(ids).await.expect("remove")
+async fn remove(fixture: &Fixture, ids: &[TaskId]) -> Vec<DeleteReport> {
+    fixture.store.delete(ids).await.expect("remove")
 }

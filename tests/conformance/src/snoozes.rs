@@ -16,12 +16,12 @@ use task_engine_store::activity::EndingsQuery;
 use task_engine_store::contract::CancelReport;
 
 use crate::Database;
-use crate::bench::{Bench, Hold};
+use crate::fixture::{Fixture, HeldAttempt};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The attempt postpones its task, whose class must never be retried.
-fn snoozes(hold: &Hold, time: Duration) -> Ending {
+fn snoozes(hold: &HeldAttempt, time: Duration) -> Ending {
     let error = TaskError::new(TaskError::SNOOZED, "rate limit reached");
     hold.ends(AttemptEnd::Snoozed(error, time), &RetryRule::never())
 }
@@ -29,17 +29,17 @@ fn snoozes(hold: &Hold, time: Duration) -> Ending {
 /// The task waits as long as was asked by the database's clock, keeps its retry
 /// number, and has no error; its attempt says why it was postponed.
 pub async fn snooze_keeps_the_retry_number(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
-    assert_eq!(engine.record(&[hold.fails_and_waits(Duration::ZERO)]).await, []);
+    assert_eq!(engine.record(&[hold.fails_and_retries(Duration::ZERO)]).await, []);
     let hold = engine.claim_one().await;
     for _ in 0..2 {
         assert_eq!(engine.record(&[snoozes(&hold, HOUR)]).await, [], "sent twice, recorded once");
     }
 
-    let task = bench.details(id).await;
+    let task = fixture.details(id).await;
     assert_eq!((task.row.status, task.row.retry_number), (TaskStatus::Waiting, 1));
     assert_eq!((task.row.attempts, &task.row.error), (2, &None));
     let snoozed = &task.executions[1];
@@ -54,9 +54,9 @@ pub async fn snooze_keeps_the_retry_number(db: &dyn Database) {
 /// After its time the task runs again with the same retry number, any number of
 /// times.
 pub async fn snoozed_task_runs_again(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     for attempt in 1..=4 {
         let hold = engine.claim_one().await;
         assert_eq!((hold.id().attempt, hold.task.retry_number), (attempt, 0));
@@ -64,7 +64,7 @@ pub async fn snoozed_task_runs_again(db: &dyn Database) {
     }
     let hold = engine.claim_one().await;
     assert_eq!(engine.record(&[hold.succeeds()]).await, []);
-    let task = bench.details(id).await;
+    let task = fixture.details(id).await;
     assert_eq!((task.row.status, task.row.attempts), (TaskStatus::Stopped, 5));
     let statuses: Vec<_> = task.executions.iter().map(|one| one.status).collect();
     assert_eq!(statuses[..4], [ExecutionStatus::Snoozed; 4]);
@@ -74,50 +74,50 @@ pub async fn snoozed_task_runs_again(db: &dyn Database) {
 /// A snoozed task can be cancelled while it waits, and a cancel request that was
 /// made before wins over the snooze.
 pub async fn snoozed_task_can_be_cancelled(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench.create_work(2).await;
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let ids = fixture.create_work(2).await;
+    let mut engine = fixture.engine("a").await;
     let holds = engine.claim(2).await;
-    let asked = bench.store.cancel(&ids[1..]).await.expect("cancel");
+    let asked = fixture.store.cancel(&ids[1..]).await.expect("cancel");
     assert_eq!(asked, [CancelReport::Requested]);
     let endings = [snoozes(&holds[0], HOUR), snoozes(&holds[1], HOUR)];
     assert_eq!(engine.record(&endings).await, []);
-    assert_eq!(bench.status(ids[0]).await, TaskStatus::Waiting);
-    let task = bench.details(ids[1]).await;
+    assert_eq!(fixture.status(ids[0]).await, TaskStatus::Waiting);
+    let task = fixture.details(ids[1]).await;
     assert_eq!(task.row.status, TaskStatus::Cancelled);
     assert_eq!(task.executions[0].status, ExecutionStatus::Failure, "like any cancelled attempt");
 
-    let cancelled = bench.store.cancel(&ids[..1]).await.expect("cancel");
+    let cancelled = fixture.store.cancel(&ids[..1]).await.expect("cancel");
     assert_eq!(cancelled, [CancelReport::Cancelled]);
-    assert_eq!(bench.status(ids[0]).await, TaskStatus::Cancelled);
+    assert_eq!(fixture.status(ids[0]).await, TaskStatus::Cancelled);
 }
 
 /// No list of errors has it; the ones that show attempts say that it was snoozed.
 pub async fn snooze_is_no_error(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     assert_eq!(engine.record(&[snoozes(&hold, HOUR)]).await, []);
 
     let timeout = Duration::from_secs(10);
     let search = Search { filter: Filter::default(), before: None, limit: 10, timeout };
-    let found = search.run(&*bench.store).await.expect("search");
+    let found = search.run(&*fixture.store).await.expect("search");
     assert_eq!((found.tasks.len(), &found.tasks[0].row.error), (1, &None));
     assert_eq!(errors::groups(&found), []);
-    assert_eq!(bench.list(None).await[0].error, None);
+    assert_eq!(fixture.list(None).await[0].error, None);
 
     let mut look = EndingsQuery::new(10, HOUR);
     look.of(id);
-    let endings = bench.store.endings(&look).await.expect("endings");
+    let endings = fixture.store.endings(&look).await.expect("endings");
     assert_eq!((endings.len(), &endings[0].error, endings[0].ends_task), (1, &None, None));
     assert!(endings[0].retry_at.is_some());
 
     let page = FlowPage { correlation_id: id.to_string(), after: None, limit: 10 };
-    let flow = bench.store.flow(&page).await.expect("flow");
+    let flow = fixture.store.flow(&page).await.expect("flow");
     assert_eq!(flow[0].executions[0].status, ExecutionStatus::Snoozed);
 
-    let why = why(&*bench.store, id).await.expect("why").expect("a task");
+    let why = why(&*fixture.store, id).await.expect("why").expect("a task");
     let Reason::Snoozed { because, .. } = &why.reasons[0] else { panic!("{:?}", why.reasons) };
     assert_eq!(because, "rate limit reached");
 }

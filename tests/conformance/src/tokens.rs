@@ -8,8 +8,8 @@ use task_engine_store::error::StoreError;
 use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
 
 use crate::Database;
-use crate::bench::Bench;
-use crate::waiting::eventually;
+use crate::fixture::Fixture;
+use crate::waiting::wait_for;
 
 fn new(name: &str, role: Role, secret: &Secret, expires_in: Option<Duration>) -> NewToken {
     NewToken::new(name, role, secret.hash(), expires_in).expect("a token")
@@ -24,9 +24,9 @@ async fn find(store: &dyn Store, secret: &Secret) -> Option<TokenRow> {
 }
 
 /// A token says who somebody is; its use is noted, but not each time.
-pub async fn a_token_is_known_by_its_hash(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn token_is_found_by_hash(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     assert_eq!(store.tokens().await.expect("tokens"), []);
     let mut secrets = Vec::new();
     for (name, role) in [("ada", Role::Viewer), ("'; é \"", Role::Operator), ("c", Role::Admin)] {
@@ -37,7 +37,7 @@ pub async fn a_token_is_known_by_its_hash(db: &dyn Database) {
     }
     let listed = store.tokens().await.expect("tokens");
     assert!(listed.iter().all(|token| token.last_used_at.is_none() && token.revoked_at.is_none()));
-    let other = Bench::open(db).await;
+    let other = Fixture::open(db).await;
     for (id, name, role, secret) in &secrets {
         let found = find(&*other.store, secret).await.expect("it is known");
         assert_eq!((found.id, found.name.as_str(), found.role), (*id, *name, *role));
@@ -58,15 +58,15 @@ pub async fn a_token_is_known_by_its_hash(db: &dyn Database) {
 
 /// After its time a token is no good, by the database's clock. It keeps its name
 /// until somebody revokes it.
-pub async fn a_token_ends_with_its_time(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn token_expires(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     let (short, long) = (secret(), secret());
     let soon = Some(Duration::from_millis(1));
     store.add_token(&new("short", Role::Admin, &short, soon)).await.expect("add_token");
     let later = Some(Duration::from_secs(3600));
     store.add_token(&new("long", Role::Admin, &long, later)).await.expect("add_token");
-    eventually("it has expired", async || find(store, &short).await.is_none().then_some(())).await;
+    wait_for("it has expired", async || find(store, &short).await.is_none().then_some(())).await;
     assert!(find(store, &long).await.is_some());
     assert_eq!(store.tokens().await.expect("tokens").len(), 2, "it is listed");
 
@@ -78,9 +78,9 @@ pub async fn a_token_ends_with_its_time(db: &dyn Database) {
 }
 
 /// A revoked token is no good from then on, and frees its name.
-pub async fn a_revoked_token_is_no_good(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let store = &*bench.store;
+pub async fn revoked_token_is_rejected(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let store = &*fixture.store;
     let (first, second) = (secret(), secret());
     store.add_token(&new("ada", Role::Admin, &first, None)).await.expect("add_token");
     let taken = store.add_token(&new("ada", Role::Viewer, &second, None)).await;
@@ -105,11 +105,11 @@ pub async fn a_revoked_token_is_no_good(db: &dyn Database) {
 }
 
 /// However many ask for a name at once, one gets it.
-pub async fn a_name_is_one_tokens(db: &dyn Database) {
+pub async fn token_names_are_unique(db: &dyn Database) {
     let adding = (0..8).map(async |_| {
-        let bench = Bench::open(db).await;
+        let fixture = Fixture::open(db).await;
         let token = new("ada", Role::Viewer, &secret(), None);
-        bench.store.add_token(&token).await
+        fixture.store.add_token(&token).await
     });
     let added = join_all(adding).await;
     assert_eq!(added.iter().filter(|added| added.is_ok()).count(), 1, "{added:?}");

@@ -1,36 +1,34 @@
-//! Waiting for what must happen, and making things happen at once. Nothing
-//! here sleeps in the hope that something has happened meanwhile.
+//! Waiting for conditions, and concurrent execution. No test sleeps and hopes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Barrier;
 
-/// What must happen has happened by then, on the slowest machine.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+/// Generous: a loaded machine is slow, and only a hang takes this long.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks until there is something to see, or panics at the deadline.
-pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
-    within(DEADLINE, what, look).await
+/// Polls until there is a value; panics after [`TIMEOUT`].
+pub async fn wait_for<T>(what: &str, poll: impl AsyncFnMut() -> Option<T>) -> T {
+    within(TIMEOUT, what, poll).await
 }
 
-/// The same with a deadline that is part of the promise.
-pub async fn within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// The same with a time limit that is part of the promise.
+pub async fn within<T>(limit: Duration, what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
     loop {
-        if let Some(seen) = look().await {
-            return seen;
+        if let Some(value) = poll().await {
+            return value;
         }
-        assert!(Instant::now() < deadline, "not seen within {limit:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 
-/// Runs two things at the same time, each on a thread of its own where the
-/// runtime has two, with a little chance in who is first.
-pub async fn at_once<A, B>(
+/// Runs two futures concurrently, in a random order.
+pub async fn race<A, B>(
     a: impl Future<Output = A> + Send + 'static,
     b: impl Future<Output = B> + Send + 'static,
 ) -> (A, B)
@@ -39,21 +37,23 @@ where
     B: Send + 'static,
 {
     let start = Arc::new(Barrier::new(2));
-    let a = tokio::spawn(begin(start.clone(), a));
-    let b = tokio::spawn(begin(start, b));
+    let a = tokio::spawn(start_together(start.clone(), a));
+    let b = tokio::spawn(start_together(start, b));
     (joined(a).await, joined(b).await)
 }
 
-/// Runs many things of one kind at the same time.
-pub async fn all_at_once<T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
+/// Runs many futures concurrently.
+pub async fn run_concurrently<T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
     let futures: Vec<F> = futures.into_iter().collect();
     let start = Arc::new(Barrier::new(futures.len().max(1)));
-    let tasks: Vec<_> =
-        futures.into_iter().map(|future| tokio::spawn(begin(start.clone(), future))).collect();
+    let tasks: Vec<_> = futures
+        .into_iter()
+        .map(|future| tokio::spawn(start_together(start.clone(), future)))
+        .collect();
     let mut results = Vec::new();
     for task in tasks {
         results.push(joined(task).await);
@@ -61,24 +61,24 @@ where
     results
 }
 
-/// Begins something and walks away after a few steps, as a caller does whose
-/// connection or timeout is gone. `Some` if it was done by then.
-pub async fn abandoned<T>(future: impl Future<Output = T>, steps: u32) -> Option<T> {
+/// Polls a future a few times and drops it, like a caller that timed out. `Some` if
+/// it was done by then.
+pub async fn poll_then_drop<T>(future: impl Future<Output = T>, steps: u32) -> Option<T> {
     let mut future = Box::pin(future);
     for _ in 0..steps {
         if let std::task::Poll::Ready(done) = futures_util::poll!(&mut future) {
             return Some(done);
         }
-        // Gives the other side the time of one step, whatever that is.
+        // Gives the other side time for a step.
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
     None
 }
 
-async fn begin<T>(start: Arc<Barrier>, future: impl Future<Output = T>) -> T {
+async fn start_together<T>(start: Arc<Barrier>, future: impl Future<Output = T>) -> T {
     start.wait().await;
-    // A fair start is always won by the shorter road. The head start is spun
-    // away, because timers are coarser than what it is about.
+    // A random delay, so that either can win. It spins, because timers are too
+    // coarse.
     let head_start = Instant::now() + Duration::from_micros(fastrand::u64(0..500));
     while Instant::now() < head_start {
         std::hint::spin_loop();
@@ -86,7 +86,7 @@ async fn begin<T>(start: Arc<Barrier>, future: impl Future<Output = T>) -> T {
     future.await
 }
 
-/// Passes a panic on, so that its message is the one that is read.
+/// Resumes a panic with its own message.
 async fn joined<T>(task: tokio::task::JoinHandle<T>) -> T {
     match task.await {
         Ok(value) => value,
@@ -99,9 +99,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn eventually_looks_until_it_sees() {
+    async fn wait_for_polls_until_some() {
         let mut looks = 0;
-        let seen = eventually("three looks", async || {
+        let seen = wait_for("three looks", async || {
             looks += 1;
             (looks == 3).then_some("here")
         })
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[tokio::test]
-    #[should_panic(expected = "not seen within 5ms: a miracle")]
-    async fn waiting_has_an_end_and_says_for_what() {
+    #[should_panic(expected = "not within 5ms: a miracle")]
+    async fn waiting_times_out() {
         within(Duration::from_millis(5), "a miracle", async || None::<()>).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn all_begin_before_any_ends() {
+    async fn concurrent_futures_all_start_first() {
         let meeting = Arc::new(Barrier::new(4));
         let guests = (0..4).map(|n| {
             let meeting = meeting.clone();
@@ -125,13 +125,13 @@ mod tests {
                 n
             }
         });
-        assert_eq!(all_at_once(guests).await, [0, 1, 2, 3]);
-        assert_eq!(all_at_once(Vec::<std::future::Ready<()>>::new()).await, []);
+        assert_eq!(run_concurrently(guests).await, [0, 1, 2, 3]);
+        assert_eq!(run_concurrently(Vec::<std::future::Ready<()>>::new()).await, []);
     }
 
     #[tokio::test]
-    async fn an_abandoned_future_is_dropped_half_way() {
-        assert_eq!(abandoned(async { 1 }, 1).await, Some(1));
-        assert_eq!(abandoned(std::future::pending::<u8>(), 3).await, None);
+    async fn dropped_future_does_not_finish() {
+        assert_eq!(poll_then_drop(async { 1 }, 1).await, Some(1));
+        assert_eq!(poll_then_drop(std::future::pending::<u8>(), 3).await, None);
     }
 }

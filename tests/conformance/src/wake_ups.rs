@@ -10,41 +10,41 @@ use task_engine_store::error::StoreError;
 use tokio::task::JoinHandle;
 
 use crate::Database;
-use crate::bench::{Bench, Player, WORK, new_task};
-use crate::waiting::{eventually, within};
+use crate::fixture::{Fixture, TestEngine, WORK, new_task};
+use crate::waiting::{wait_for, within};
 
 /// How soon a wake-up has to come.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The first call says that listening has begun, before anything has happened.
-pub async fn listening_begins_with_a_call(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let listener = Listener::begin(bench.store.clone()).await;
+pub async fn listening_starts_with_wake_up(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let listener = Listener::begin(fixture.store.clone()).await;
     assert!(!listener.has_ended(), "it goes on until the store goes away");
 }
 
 /// An engine that was told that nothing is due, and so has a right to be woken.
-async fn sleeper(bench: &Bench) -> Player {
-    let mut engine = bench.engine("sleeper").await;
+async fn sleeper(fixture: &Fixture) -> TestEngine {
+    let mut engine = fixture.engine("sleeper").await;
     assert!(engine.claim_all(1).await.is_empty());
     engine
 }
 
 /// Creation wakes whoever listens on the same handle.
-pub async fn creation_wakes(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let _sleeper = sleeper(&bench).await;
-    let listener = Listener::begin(bench.store.clone()).await;
+pub async fn create_wakes(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let _sleeper = sleeper(&fixture).await;
+    let listener = Listener::begin(fixture.store.clone()).await;
     for count in [1, 50] {
         listener.forget();
-        bench.create_work(count).await;
+        fixture.create_work(count).await;
         listener.hears(WakeUp::Work).await;
     }
 }
 
 /// Creation wakes those who listen on other handles, each of them.
-pub async fn creation_by_another_handle_wakes(db: &dyn Database) {
-    let creator = Bench::open(db).await;
+pub async fn create_by_other_handle_wakes(db: &dyn Database) {
+    let creator = Fixture::open(db).await;
     let _sleeper = sleeper(&creator).await;
     let mut listeners = Vec::new();
     for _ in 0..3 {
@@ -60,39 +60,39 @@ pub async fn creation_by_another_handle_wakes(db: &dyn Database) {
 }
 
 /// A task that is scheduled wakes, too: timers have to be set again.
-pub async fn a_scheduled_task_wakes(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let _sleeper = sleeper(&bench).await;
+pub async fn scheduled_task_wakes(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let _sleeper = sleeper(&fixture).await;
     let listener = Listener::begin(db.open().await).await;
     listener.forget();
     let soon = new_task(WORK).after(Duration::from_millis(400));
-    bench.create(soon).await;
+    fixture.create(soon).await;
     listener.hears(WakeUp::Work).await;
 }
 
 /// An operator's retry makes work, and so it wakes.
-pub async fn a_retry_wakes(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn retry_wakes(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let later = new_task(WORK).after(Duration::from_secs(3600));
-    let id = bench.create(later).await;
-    let _sleeper = sleeper(&bench).await;
+    let id = fixture.create(later).await;
+    let _sleeper = sleeper(&fixture).await;
     let listener = Listener::begin(db.open().await).await;
     listener.forget();
-    bench.store.retry(&[id]).await.expect("retry");
+    fixture.store.retry(&[id]).await.expect("retry");
     listener.hears(WakeUp::Work).await;
 }
 
-/// A wish to cancel what runs reaches engines before their next heartbeat.
-pub async fn a_wish_to_cancel_wakes(db: &dyn Database) {
-    if !db.is_told() {
+/// A cancel_request to cancel what runs reaches engines before their next heartbeat.
+pub async fn cancel_request_wakes(db: &dyn Database) {
+    if !db.receives_wake_ups() {
         return;
     }
-    let bench = Bench::open(db).await;
-    let id = bench.create_work(1).await[0];
-    let mut engine = bench.engine("a").await;
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create_work(1).await[0];
+    let mut engine = fixture.engine("a").await;
     engine.claim_one().await;
-    let listener = Listener::begin(bench.store.clone()).await;
-    let operator = Bench::open(db).await;
+    let listener = Listener::begin(fixture.store.clone()).await;
+    let operator = Fixture::open(db).await;
     listener.forget();
     let reports = operator.store.cancel(&[id]).await.expect("cancel");
     assert_eq!(reports, [CancelReport::Requested]);
@@ -101,16 +101,16 @@ pub async fn a_wish_to_cancel_wakes(db: &dyn Database) {
 
 /// What was created before the first call is there for the claim after it: no
 /// gap is left between looking and listening.
-pub async fn there_is_no_gap_before_listening(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn no_wake_up_is_missed(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     for _ in 0..5 {
-        let other = Bench::open(db).await;
+        let other = Fixture::open(db).await;
         let creation = tokio::spawn(async move { other.create_work(1).await });
-        let listener = Listener::begin(bench.store.clone()).await;
+        let listener = Listener::begin(fixture.store.clone()).await;
         listener.forget();
         // As an engine does: listen, then look, then wait for a call.
-        let claimed = eventually("the task is claimed", async || {
+        let claimed = wait_for("the task is claimed", async || {
             let holds = engine.claim_all(10).await;
             if holds.is_empty() {
                 listener.hears(WakeUp::Work).await;
@@ -121,7 +121,7 @@ pub async fn there_is_no_gap_before_listening(db: &dyn Database) {
         })
         .await;
         let created = creation.await.expect("creation");
-        assert_eq!(crate::bench::task_ids(&claimed), created);
+        assert_eq!(crate::fixture::task_ids(&claimed), created);
     }
 }
 
@@ -140,7 +140,7 @@ impl Listener {
             store.listen(&hear).await
         });
         let listener = Self { heard, task };
-        eventually("listening begins", async || {
+        wait_for("listening begins", async || {
             assert!(!listener.has_ended(), "listening ended");
             (!listener.heard().is_empty()).then_some(())
         })

@@ -13,36 +13,36 @@ use task_engine_store::activity::{
 use task_engine_store::queue_position::QueuePositionQuery;
 
 use crate::Database;
-use crate::bench::{Bench, WORK, an_error, knowing, new_instance, new_task};
+use crate::fixture::{Fixture, WORK, new_instance, new_task, sample_error, with_classes};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-async fn moving(bench: &Bench, per_lane: i64, soon: Duration) -> Activity {
-    bench.store.activity(ActivityQuery { per_lane, soon }).await.expect("moving")
+async fn moving(fixture: &Fixture, per_lane: i64, soon: Duration) -> Activity {
+    fixture.store.activity(ActivityQuery { per_lane, soon }).await.expect("moving")
 }
 
-async fn endings(bench: &Bench, look: EndingsQuery) -> Vec<EndingRow> {
-    bench.store.endings(&look).await.expect("endings")
+async fn endings(fixture: &Fixture, look: EndingsQuery) -> Vec<EndingRow> {
+    fixture.store.endings(&look).await.expect("endings")
 }
 
 async fn ahead(
-    bench: &Bench,
+    fixture: &Fixture,
     id: TaskId,
     queues: &[&str],
     classes: &[&str],
 ) -> Option<BoundedCount> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let look = QueuePositionQuery { id, queues: names(queues), classes: names(classes) };
-    bench.store.queue_position(&look).await.expect("ahead").map(|ahead| ahead.tasks)
+    fixture.store.queue_position(&look).await.expect("ahead").map(|ahead| ahead.tasks)
 }
 
 /// What engines hold, with all that is known about it, and the newest task.
-pub async fn what_moves_is_told(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let nothing = moving(&bench, 10, HOUR).await;
+pub async fn activity_is_reported(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let nothing = moving(&fixture, 10, HOUR).await;
     assert_eq!((nothing.newest, nothing.held.len(), nothing.next.len()), (None, 0, 0));
-    let mut engine = bench.engine("a").await;
-    let ids = bench.create_all(&vec![new_task(WORK).priority(3); 4]).await;
+    let mut engine = fixture.engine("a").await;
+    let ids = fixture.create_all(&vec![new_task(WORK).priority(3); 4]).await;
     let holds = engine.claim(3).await;
     engine.record(&[holds[0].succeeds()]).await;
     let said = Report {
@@ -52,14 +52,14 @@ pub async fn what_moves_is_told(db: &dyn Database) {
         progress: Some(Progress::new(40.0, "half")),
         lines: Vec::new(),
     };
-    bench.store.report(&[said]).await.expect("report");
+    fixture.store.report(&[said]).await.expect("report");
 
-    let now = moving(&Bench::open(db).await, 10, Duration::ZERO).await;
+    let now = moving(&Fixture::open(db).await, 10, Duration::ZERO).await;
     assert_eq!(now.newest, ids.last().copied());
     let held: Vec<_> = now.held.iter().map(|held| (held.task_id, held.attempt)).collect();
     assert_eq!(held, [(holds[1].task_id(), 1), (holds[2].task_id(), 1)]);
     let first = &now.held[0];
-    assert_eq!((first.task_class.as_str(), first.queue.as_str()), (WORK, "default"));
+    assert_eq!((first.class.as_str(), first.queue.as_str()), (WORK, "default"));
     assert_eq!((first.priority, first.instance_id), (3, engine.id));
     assert!(first.claimed_at <= now.now);
     let progress = first.progress.as_ref().expect("it said something");
@@ -70,9 +70,9 @@ pub async fn what_moves_is_told(db: &dyn Database) {
 }
 
 /// Up to so many of each lane, in their order; those that are due soon, too.
-pub async fn the_first_of_each_lane_come_next(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let ids = bench
+pub async fn next_tasks_come_per_lane(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let ids = fixture
         .create_all(&[
             new_task("b").after(Duration::from_secs(60)),
             new_task("a"),
@@ -84,41 +84,41 @@ pub async fn the_first_of_each_lane_come_next(db: &dyn Database) {
         .await;
     let next =
         |moving: Activity| -> Vec<_> { moving.next.iter().map(|next| next.task_id).collect() };
-    let mut due = next(moving(&bench, 2, Duration::ZERO).await);
+    let mut due = next(moving(&fixture, 2, Duration::ZERO).await);
     due.sort();
     assert_eq!(due, [ids[1], ids[2], ids[4]]);
-    let mut soon = next(moving(&bench, 2, HOUR).await);
+    let mut soon = next(moving(&fixture, 2, HOUR).await);
     soon.sort();
     assert_eq!(soon, [ids[0], ids[1], ids[2], ids[4]]);
-    assert_eq!(next(moving(&bench, 9, 10_000 * HOUR).await).len(), 6);
+    assert_eq!(next(moving(&fixture, 9, 10_000 * HOUR).await).len(), 6);
 }
 
 /// Each attempt once, the oldest first, with what became of its task.
-pub async fn endings_are_found_where_they_are_looked_for(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    let ids = bench.create_all(&vec![new_task(WORK); 6]).await;
+pub async fn endings_are_filtered(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    let ids = fixture.create_all(&vec![new_task(WORK); 6]).await;
     let holds = engine.claim(5).await;
     engine.record(&[holds[4].succeeds()]).await;
-    engine.record(&[holds[0].fails_and_waits(HOUR)]).await;
+    engine.record(&[holds[0].fails_and_retries(HOUR)]).await;
     engine.record(&[holds[1].fails()]).await;
-    bench.store.cancel(&[ids[5]]).await.expect("cancel");
+    fixture.store.cancel(&[ids[5]]).await.expect("cancel");
 
     let mut look = EndingsQuery::new(100, HOUR);
-    assert_eq!(endings(&bench, look.clone()).await, [], "nowhere");
+    assert_eq!(endings(&fixture, look.clone()).await, [], "nowhere");
     look.of(ids[4]);
     look.of(ids[3]);
-    let found = endings(&bench, look.clone()).await;
+    let found = endings(&fixture, look.clone()).await;
     assert_eq!(found.iter().map(EndingRow::id).collect::<Vec<_>>(), [holds[4].id()]);
     let ending = &found[0];
-    assert_eq!((ending.task_class.as_str(), ending.queue.as_str()), (WORK, "default"));
+    assert_eq!((ending.class.as_str(), ending.queue.as_str()), (WORK, "default"));
     assert_eq!((ending.instance_id, ending.instance.as_deref()), (Some(engine.id), Some("a")));
     assert_eq!((ending.ends_task, ending.error.as_deref()), (Some(TaskStatus::Stopped), None));
     assert!(ending.started_at.is_some_and(|began| began <= ending.stopped_at));
 
     look.below(ids.clone(), 9);
     look.after(ids[3]);
-    let found = endings(&Bench::open(db).await, look).await;
+    let found = endings(&Fixture::open(db).await, look).await;
     let of: Vec<_> = found.iter().map(|ending| (ending.task_id, ending.ends_task)).collect();
     let expected = [
         (ids[4], Some(TaskStatus::Stopped)),
@@ -127,49 +127,49 @@ pub async fn endings_are_found_where_they_are_looked_for(db: &dyn Database) {
         (ids[5], Some(TaskStatus::Cancelled)),
     ];
     assert_eq!(of, expected);
-    assert_eq!(found[2].error, Some(an_error().to_string()));
+    assert_eq!(found[2].error, Some(sample_error().to_string()));
     assert!(found[1].retry_at.is_some() && found[1].error.is_some());
     assert_eq!(found[3].instance_id, None, "nobody ever held it");
 
     let mut look = EndingsQuery::new(100, HOUR);
     look.after(ids[4]);
-    let found = endings(&bench, look).await;
+    let found = endings(&fixture, look).await;
     assert_eq!(found.iter().map(|ending| ending.task_id).collect::<Vec<_>>(), [ids[5]]);
 }
 
 /// Old ones are left out, and no more are read than asked for.
-pub async fn endings_go_by_age_and_limit(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
-    let ids = bench.create_all(&vec![new_task(WORK); 5]).await;
+pub async fn endings_respect_age_and_limit(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
+    let ids = fixture.create_all(&vec![new_task(WORK); 5]).await;
     let holds = engine.claim(5).await;
     let endings_of: Vec<_> = holds.iter().map(|hold| hold.succeeds()).collect();
     engine.record(&endings_of).await;
     let mut look = EndingsQuery::new(2, HOUR);
     look.below(vec![ids[3]], 1);
-    let found = endings(&bench, look.clone()).await;
+    let found = endings(&fixture, look.clone()).await;
     let mut found: Vec<_> = found.iter().map(|ending| ending.task_id).collect();
     found.sort();
     assert_eq!(found, [ids[2], ids[3]]);
     look.age_max = Duration::ZERO;
-    assert_eq!(endings(&bench, look).await, []);
+    assert_eq!(endings(&fixture, look).await, []);
 }
 
 /// What was sent back is not counted, wherever it is now.
-pub async fn what_failed_is_counted_as_it_is_now(db: &dyn Database) {
-    let bench = Bench::open(db).await;
-    let mut engine = bench.engine("a").await;
+pub async fn failure_counts_are_current(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
+    let mut engine = fixture.engine("a").await;
     let count = |counted| BoundedCount { counted, and_more: false };
-    let failure_counts = async || bench.store.failure_counts().await.expect("failure_counts");
+    let failure_counts = async || fixture.store.failure_counts().await.expect("failure_counts");
     assert_eq!(failure_counts().await, FailureCounts::default());
-    let ids = bench.create_all(&vec![new_task(WORK); 5]).await;
+    let ids = fixture.create_all(&vec![new_task(WORK); 5]).await;
     let holds = engine.claim(4).await;
     let fails: Vec<_> = holds[..3].iter().map(|hold| hold.fails()).collect();
     engine.record(&fails).await;
     engine.record(&[holds[3].succeeds()]).await;
-    bench.store.cancel(&[ids[4]]).await.expect("cancel");
+    fixture.store.cancel(&[ids[4]]).await.expect("cancel");
     assert_eq!(failure_counts().await, FailureCounts { failed: count(3), cancelled: count(1) });
-    bench.store.retry(&ids[..2]).await.expect("retry");
+    fixture.store.retry(&ids[..2]).await.expect("retry");
     assert_eq!(failure_counts().await.failed, count(1), "two wait");
     let again = engine.claim(2).await;
     assert_eq!(failure_counts().await.failed, count(1), "two run");
@@ -178,55 +178,55 @@ pub async fn what_failed_is_counted_as_it_is_now(db: &dyn Database) {
 }
 
 /// The place of a task is the place in which it is claimed.
-pub async fn as_many_are_ahead_as_are_claimed_first(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn queue_position_matches_claim_order(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let classes = ["a", "b"];
     let rules = classes.map(|class| (class, RetryRule::default()));
-    let mut new = knowing(new_instance("e"), &rules);
+    let mut new = with_classes(new_instance("e"), &rules);
     new.queues = vec!["x".to_owned(), "y".to_owned()];
-    let mut engine = bench.register(new).await;
-    let mut chance = fastrand::Rng::with_seed(7);
+    let mut engine = fixture.register(new).await;
+    let mut rng = fastrand::Rng::with_seed(7);
     let mut tasks: Vec<NewTask> = Vec::new();
     for _ in 0..60 {
-        let task = new_task(classes[chance.usize(0..2)]).priority(chance.i32(-1..2));
-        tasks.push(task.queue(["x", "y"][chance.usize(0..2)]).expect("a queue"));
+        let task = new_task(classes[rng.usize(0..2)]).priority(rng.i32(-1..2));
+        tasks.push(task.queue(["x", "y"][rng.usize(0..2)]).expect("a queue"));
     }
     // In three batches, so that times differ and are equal.
     let mut ids = Vec::new();
     for batch in tasks.chunks(20) {
-        ids.extend(bench.create_all(batch).await);
+        ids.extend(fixture.create_all(batch).await);
     }
-    bench.create(new_task("a").queue("x").expect("a queue").priority(1).after(HOUR)).await;
+    fixture.create(new_task("a").queue("x").expect("a queue").priority(1).after(HOUR)).await;
     let mut places = Vec::new();
     for id in &ids {
-        let ahead = ahead(&bench, *id, &["x", "y"], &classes).await.expect("it waits");
+        let ahead = ahead(&fixture, *id, &["x", "y"], &classes).await.expect("it waits");
         assert!(!ahead.and_more);
         places.push((ahead.counted, *id));
     }
     places.sort();
     let claimed = engine.claim_all(ids.len()).await;
-    let order: Vec<_> = claimed.iter().map(crate::bench::Hold::task_id).collect();
+    let order: Vec<_> = claimed.iter().map(crate::fixture::HeldAttempt::task_id).collect();
     assert_eq!(places.iter().map(|(_, id)| *id).collect::<Vec<_>>(), order);
     assert_eq!(places.iter().map(|(place, _)| *place).collect::<Vec<_>>(), Vec::from_iter(0..60));
-    assert_eq!(ahead(&bench, ids[0], &["x"], &classes).await, None, "it runs");
-    assert_eq!(ahead(&bench, TaskId(1 << 40), &["x"], &classes).await, None, "it never was");
+    assert_eq!(ahead(&fixture, ids[0], &["x"], &classes).await, None, "it runs");
+    assert_eq!(ahead(&fixture, TaskId(1 << 40), &["x"], &classes).await, None, "it never was");
 }
 
 /// Only what is claimed by the same engines counts.
-pub async fn what_is_paused_or_not_wanted_is_not_ahead(db: &dyn Database) {
-    let bench = Bench::open(db).await;
+pub async fn queue_position_skips_paused_and_unserved(db: &dyn Database) {
+    let fixture = Fixture::open(db).await;
     let of = |class: &str, queue: &str| new_task(class).queue(queue).expect("a queue");
-    let ids = bench
+    let ids = fixture
         .create_all(&[of("a", "x"), of("a", "y"), of("b", "x"), of("c", "x"), of("a", "x")])
         .await;
     let mine = ids[4];
     let places = async |queues: &[&str], classes: &[&str]| {
-        ahead(&bench, mine, queues, classes).await.expect("it waits").counted
+        ahead(&fixture, mine, queues, classes).await.expect("it waits").counted
     };
     assert_eq!(places(&["x", "y"], &["a", "b"]).await, 3);
     assert_eq!(places(&["x"], &["a", "b"]).await, 2);
     assert_eq!(places(&["x", "y"], &["a"]).await, 2);
     assert_eq!(places(&[], &[]).await, 0);
-    bench.store.pause_queue(&QueuePause::new("y", None).expect("a pause")).await.expect("pause");
+    fixture.store.pause_queue(&QueuePause::new("y", None).expect("a pause")).await.expect("pause");
     assert_eq!(places(&["x", "y"], &["a", "b"]).await, 2);
 }

@@ -1,6 +1,5 @@
-//! The promises, checked by joining three sources that know nothing of each
-//! other: what producers were told, what tasks wrote to a file, and what the
-//! store says.
+//! Checks the promises against three independent sources: ids that producers got,
+//! lines that tasks wrote to a file, and the store.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,40 +8,42 @@ use task_engine::{RetryOverride, TaskError};
 use task_engine_core::unique::key_of;
 use task_engine_store::export::{ExecutionRecord, InstanceRecord, TaskRecord};
 
+use crate::commands::RETRIES;
 use crate::history::{History, exception_of};
-use crate::orders::RETRIES;
-use crate::witness::{Seen, Witness};
+use crate::witness::{ObservedAttempt, Witness};
 
-/// All that is known when a test is over.
+/// The sources of one run.
 #[derive(Debug, Default)]
 pub struct Evidence {
     /// The tasks whose creation was confirmed.
     pub acks: BTreeSet<i64>,
-    /// What tasks wrote.
+    /// The lines of tasks.
     pub witness: Witness,
-    /// What the store says.
+    /// The history in the store.
     pub history: History,
-    /// What the store said before: endings must not change.
+    /// Earlier histories: ends must not change.
     pub before: Vec<History>,
-    /// Processes that are gone, and a time when they still were there.
+    /// Processes that ended, and a time when they still ran.
     pub dead: HashMap<u32, Option<i64>>,
     /// Workers of each process.
     pub workers: HashMap<u32, usize>,
-    /// Tasks that an operator has sent back to run, and how often.
-    pub sent_back: HashMap<i64, usize>,
-    /// Words of `Store::verify`.
+    /// Tasks that an operator has retried, and how often.
+    pub requeued: HashMap<i64, usize>,
+    /// The violations of `Store::verify`.
     pub verify: Vec<String>,
 }
 
-/// Every promise that was broken, in words.
+/// All broken promises.
 #[must_use]
 pub fn broken(evidence: &Evidence) -> Vec<String> {
     let mut broken: Vec<String> =
         evidence.verify.iter().map(|words| format!("I2: verify: {words}")).collect();
-    broken.extend(evidence.witness.absurd.iter().map(|words| format!("I4: witness: {words}")));
+    broken.extend(
+        evidence.witness.contradictions.iter().map(|words| format!("I4: witness: {words}")),
+    );
     for id in &evidence.acks {
         if !evidence.history.tasks.contains_key(id) {
-            broken.push(format!("I1: task {id} was confirmed and is not there"));
+            broken.push(format!("I1: task {id} was confirmed and is missing"));
         }
     }
     for task in evidence.history.tasks.values() {
@@ -63,7 +64,7 @@ fn check_task(evidence: &Evidence, task: &TaskRecord, broken: &mut Vec<String>) 
         say(format!("I8: task {id} is still {}", task.status));
     }
     let ends = task.executions.iter().filter(|e| e.ends_task.is_some()).count();
-    let allowed = 1 + evidence.sent_back.get(&id).copied().unwrap_or(0);
+    let allowed = 1 + evidence.requeued.get(&id).copied().unwrap_or(0);
     if ends == 0 || ends > allowed {
         say(format!("I2: task {id} has ended {ends} times, not 1 to {allowed}"));
     }
@@ -102,7 +103,7 @@ fn check_retries(task: &TaskRecord, lives: usize, say: &mut impl FnMut(String)) 
     }
 }
 
-/// I3: who says that it was done must have been seen at it, to the end.
+/// I3: a recorded success has a witnessed end.
 fn check_success(
     evidence: &Evidence,
     id: i64,
@@ -112,7 +113,7 @@ fn check_success(
     if execution.error.is_some() {
         return;
     }
-    let seen = evidence.witness.seen.get(&(id, execution.attempt));
+    let seen = evidence.witness.attempts.get(&(id, execution.attempt));
     if seen.is_none_or(|seen| seen.ended.is_none()) {
         say(format!(
             "I3: attempt {} of task {id} is a success, and nobody saw it end",
@@ -130,7 +131,7 @@ fn check_overlap(
     next: &ExecutionRecord,
     say: &mut impl FnMut(String),
 ) {
-    let seen = |attempt| evidence.witness.seen.get(&(id, attempt)).copied();
+    let seen = |attempt| evidence.witness.attempts.get(&(id, attempt)).copied();
     let (Some(one), Some(two)) = (seen(first.attempt), seen(next.attempt)) else {
         return;
     };
@@ -151,7 +152,7 @@ fn check_overlap(
 }
 
 /// When an attempt ran no longer; for one that was killed, when it still did.
-fn over(evidence: &Evidence, seen: Seen) -> Option<i64> {
+fn over(evidence: &Evidence, seen: ObservedAttempt) -> Option<i64> {
     let killed = || evidence.dead.get(&seen.process).map(|time| time.unwrap_or(seen.began));
     seen.ended.or_else(killed)
 }
@@ -164,13 +165,14 @@ fn was_silent(engine: &InstanceRecord) -> bool {
     })
 }
 
-/// I7: what was seen to begin is on record.
+/// I7: a witnessed attempt is recorded.
 fn check_seen(evidence: &Evidence, broken: &mut Vec<String>) {
-    for (id, attempt) in evidence.witness.seen.keys() {
+    for (id, attempt) in evidence.witness.attempts.keys() {
         let task = evidence.history.tasks.get(id);
         if !task.is_some_and(|task| task.executions.iter().any(|e| e.attempt == *attempt)) {
-            broken
-                .push(format!("I7: attempt {attempt} of task {id} was seen and is not on record"));
+            broken.push(format!(
+                "I7: attempt {attempt} of task {id} was witnessed and is not recorded"
+            ));
         }
     }
 }
@@ -192,7 +194,7 @@ fn check_unchanged(evidence: &Evidence, broken: &mut Vec<String>) {
 /// I9: no process runs more at a time than it has workers.
 fn check_workers(evidence: &Evidence, broken: &mut Vec<String>) {
     let mut by_process: BTreeMap<u32, Vec<(i64, i32)>> = BTreeMap::new();
-    for seen in evidence.witness.seen.values() {
+    for seen in evidence.witness.attempts.values() {
         if let Some(ended) = seen.ended {
             let changes = by_process.entry(seen.process).or_default();
             changes.extend([(seen.began, 1), (ended, -1)]);
@@ -221,7 +223,7 @@ fn check_keys(evidence: &Evidence, broken: &mut Vec<String>) {
     let mut by_key: BTreeMap<String, Vec<(i64, i64, i64)>> = BTreeMap::new();
     for task in evidence.history.tasks.values() {
         let Some(key) = key_of(&task.context) else { continue };
-        let seen = || evidence.witness.seen.iter().filter(|((id, _), _)| *id == task.id);
+        let seen = || evidence.witness.attempts.iter().filter(|((id, _), _)| *id == task.id);
         let began = seen().map(|(_, seen)| seen.began).min();
         let over = seen().map(|(_, seen)| over(evidence, *seen).unwrap_or(i64::MAX)).max();
         if let (Some(began), Some(over)) = (began, over) {

@@ -1,4 +1,4 @@
-//! What the store says has happened: all of it, in one snapshot.
+//! The history of all tasks according to the store, in one snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ impl History {
         self.executions().filter(|(_, e)| exception_of(e) == exception).count()
     }
 
-    /// How many results came after their end.
+    /// How many late results there are.
     #[must_use]
     pub fn late(&self) -> usize {
         self.tasks.values().map(|task| task.late_results.len()).sum()

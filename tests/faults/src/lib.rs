@@ -1,5 +1,5 @@
-//! Faults, injected into real engines and real servers, and the check that
-//! nothing was lost.
+//! Faults injected into real engines and servers, and a check that no promise is
+//! broken.
 //!
 //! ```text
 //! cargo test -p task-engine-faults --test faults            short versions of all
@@ -8,19 +8,19 @@
 //! ```
 //!
 //! # Map
-//! - [`registry`]: every fault: how it is injected, on which stores, what it checks;
-//! - [`scenarios`]: one function a fault;
+//! - [`registry`]: all faults: how they are injected, on which stores, what is checked;
+//! - [`scenarios`]: one function per fault;
 //! - [`run`]: runs them, and prints the table;
 //! - [`check`]: the promises, from [`witness`] (a file that tasks write to),
-//!   [`history`] (the store) and what producers were told;
-//! - [`harness`]: processes, the proxy, volumes, and what engines use meanwhile;
+//!   [`history`] (the store) and the confirmed ids of producers;
+//! - [`harness`]: processes, the proxy, volumes, and resource usage;
 //! - [`engine`], [`producer`], [`orders`]: the program `fault-engine`.
 
 pub mod check;
+pub mod commands;
 pub mod engine;
 pub mod harness;
 pub mod history;
-pub mod orders;
 pub mod producer;
 pub mod registry;
 pub mod run;

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use task_engine::{Client, NewTask, Store, TaskId};
 
+use crate::commands::ProducerConfig;
 use crate::engine::open;
-use crate::orders::ProducerOrder;
-use crate::witness::testify;
+use crate::witness::append_line;
 
-/// Creates tasks until enough are confirmed. What fails is tried again: the
-/// first try may have been committed all the same, which is nobody's loss.
-pub async fn run(order: ProducerOrder) -> Result<(), String> {
-    let pause = Duration::from_millis(order.pause_ms);
+/// Creates tasks until enough are confirmed. Failed calls are repeated; the first
+/// may have committed, which loses nothing.
+pub async fn run(config: ProducerConfig) -> Result<(), String> {
+    let pause = Duration::from_millis(config.pause_ms);
     let store: Arc<dyn Store> = loop {
-        match open(&order.database).await {
+        match open(&config.database).await {
             Ok(store) => break store,
             Err(error) => eprintln!("not opened: {error}"),
         }
@@ -24,14 +24,15 @@ pub async fn run(order: ProducerOrder) -> Result<(), String> {
     };
     let client = Client::new(store);
     let mut confirmed = 0;
-    while confirmed < order.count {
-        let batch = order.batch.min(order.count - confirmed);
-        let task = || order.keys.map_or_else(|| order.duty.task(), |n| order.duty.task_with_key(n));
+    while confirmed < config.count {
+        let batch = config.batch.min(config.count - confirmed);
+        let task =
+            || config.keys.map_or_else(|| config.spec.task(), |n| config.spec.task_with_key(n));
         let tasks: Vec<NewTask> = std::iter::repeat_with(task).take(batch).collect();
         match client.create_many(&tasks).await {
             Ok(ids) => {
                 confirmed += ids.len();
-                confirm(&order.acks, &ids).map_err(|e| e.to_string())?;
+                confirm(&config.acks, &ids).map_err(|e| e.to_string())?;
                 tokio::time::sleep(pause).await;
             }
             Err(error) => {
@@ -43,8 +44,8 @@ pub async fn run(order: ProducerOrder) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps the ids of tasks that were created for certain.
+/// Writes the ids of confirmed tasks.
 pub fn confirm(acks: &Path, ids: &[TaskId]) -> std::io::Result<()> {
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    testify(acks, &lines)
+    append_line(acks, &lines)
 }

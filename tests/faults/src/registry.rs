@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use crate::harness::arena::Arena;
+use crate::harness::context::TestContext;
 use crate::scenarios as s;
 
 /// A fault.
@@ -23,18 +23,18 @@ pub struct Fault {
     pub title: &'static str,
     pub how: &'static str,
     pub promises: &'static str,
-    pub proof: Proof,
+    pub coverage: Coverage,
 }
 
 /// Where it is shown that the fault is survived.
 #[derive(Debug, Clone, Copy)]
-pub enum Proof {
+pub enum Coverage {
     /// Here.
     Scenarios(&'static [Scenario]),
     /// By tests of the workspace that were there before.
     Tests(&'static [Test]),
     /// Nowhere, and why.
-    Absent(&'static str),
+    NotCovered(&'static str),
 }
 
 /// One way to inject a fault.
@@ -42,10 +42,10 @@ pub enum Proof {
 #[allow(missing_docs)]
 pub struct Scenario {
     pub name: &'static str,
-    pub stores: &'static [Kind],
+    pub stores: &'static [StoreKind],
     /// How often it runs in a soak.
     pub soak_runs: u64,
-    pub run: fn(&mut Arena),
+    pub run: fn(&mut TestContext),
 }
 
 /// A test elsewhere in the workspace.
@@ -59,12 +59,12 @@ pub struct Test {
 /// A kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum StoreKind {
     Postgres,
     Sqlite,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for StoreKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Postgres => "postgresql",
@@ -73,15 +73,15 @@ impl fmt::Display for Kind {
     }
 }
 
-const BOTH: &[Kind] = &[Kind::Postgres, Kind::Sqlite];
-const POSTGRES: &[Kind] = &[Kind::Postgres];
-const SQLITE: &[Kind] = &[Kind::Sqlite];
+const BOTH: &[StoreKind] = &[StoreKind::Postgres, StoreKind::Sqlite];
+const POSTGRES: &[StoreKind] = &[StoreKind::Postgres];
+const SQLITE: &[StoreKind] = &[StoreKind::Sqlite];
 
 const fn on(
-    stores: &'static [Kind],
+    stores: &'static [StoreKind],
     name: &'static str,
     soak_runs: u64,
-    run: fn(&mut Arena),
+    run: fn(&mut TestContext),
 ) -> Scenario {
     Scenario { name, stores, soak_runs, run }
 }
@@ -93,14 +93,14 @@ pub const FAULTS: &[Fault] = &[
         title: "an engine dies in the middle of its tasks",
         how: "`kill -9` of random engines and of the producer, under load",
         promises: "I1–I9",
-        proof: Proof::Scenarios(&[on(BOTH, "kill_storm", 200, s::deaths::kill_storm)]),
+        coverage: Coverage::Scenarios(&[on(BOTH, "kill_storm", 200, s::deaths::kill_storm)]),
     },
     Fault {
         id: "F2",
         title: "an engine dies after the work, before it is recorded",
         how: "the task ends its process when its work is done",
         promises: "I1–I9; both attempts are on record",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             BOTH,
             "dies_before_the_record",
             10,
@@ -112,7 +112,7 @@ pub const FAULTS: &[Fault] = &[
         title: "an engine dies between its claim and the start of the tasks",
         how: "a proxy keeps the answer of the claim, then `kill -9`",
         promises: "I1–I9",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             POSTGRES,
             "claim_without_answer",
             10,
@@ -124,35 +124,45 @@ pub const FAULTS: &[Fault] = &[
         title: "a zombie: an engine stops, is given up, and goes on",
         how: "SIGSTOP for three leases, then SIGCONT",
         promises: "I1–I9",
-        proof: Proof::Scenarios(&[on(BOTH, "zombie", 20, s::deaths::zombie)]),
+        coverage: Coverage::Scenarios(&[on(BOTH, "zombie", 20, s::deaths::zombie)]),
     },
     Fault {
         id: "F5",
         title: "a whole machine freezes",
         how: "freezer cgroup over two engines, thawed after their leases",
         promises: "I1–I9; a new life with a new id",
-        proof: Proof::Scenarios(&[on(POSTGRES, "freeze", 5, s::clocks::freeze)]),
+        coverage: Coverage::Scenarios(&[on(POSTGRES, "freeze", 5, s::clocks::freeze)]),
     },
     Fault {
         id: "F6",
         title: "steady clocks that differ",
         how: "an engine in a time namespace, ten days ahead; a jump while it runs cannot be injected without suspending the machine (F4 and F5 are what it looks like from outside)",
         promises: "I1–I9",
-        proof: Proof::Scenarios(&[on(BOTH, "other_boot_time", 3, s::clocks::other_boot_time)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "other_boot_time",
+            3,
+            s::clocks::other_boot_time,
+        )]),
     },
     Fault {
         id: "F7",
         title: "wall clocks of engines are wrong by an hour",
         how: "libfaketime on engines, one fast, one slow, with a schedule",
         promises: "I1–I10; nothing early, nobody given up",
-        proof: Proof::Scenarios(&[on(POSTGRES, "skewed_engines", 3, s::clocks::skewed_engines)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "skewed_engines",
+            3,
+            s::clocks::skewed_engines,
+        )]),
     },
     Fault {
         id: "F8",
         title: "the clock of the database steps",
         how: "libfaketime on the server (SQLite: on the engines): +120 s, −300 s, +130 s",
         promises: "I1–I10",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             BOTH,
             "database_clock_steps",
             3,
@@ -164,7 +174,7 @@ pub const FAULTS: &[Fault] = &[
         title: "clock changes and leap days in schedules",
         how: "a table of every kind of change, and random expressions against a model of cron",
         promises: "I10",
-        proof: Proof::Tests(&[
+        coverage: Coverage::Tests(&[
             Test { file: "crates/core/tests/clock_changes.rs", name: "slots_around_clock_changes" },
             Test { file: "crates/core/tests/against_cron.rs", name: "slots_equal_those_of_cron" },
         ]),
@@ -174,7 +184,7 @@ pub const FAULTS: &[Fault] = &[
         title: "the connection that listens is killed",
         how: "`pg_terminate_backend` of the listener",
         promises: "I8: picked up long before the poll",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             POSTGRES,
             "listener_killed",
             10,
@@ -186,14 +196,14 @@ pub const FAULTS: &[Fault] = &[
         title: "half-open network",
         how: "a network namespace whose wire is pulled out: packets are lost, no end arrives",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[on(POSTGRES, "half_open", 5, s::network::half_open)]),
+        coverage: Coverage::Scenarios(&[on(POSTGRES, "half_open", 5, s::network::half_open)]),
     },
     Fault {
         id: "F12",
         title: "slow, lossy, stalled and cut connections",
         how: "a TCP proxy: delay, trickle, stall, answers held back, reset, cut after N bytes, old connections led nowhere",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[
+        coverage: Coverage::Scenarios(&[
             on(POSTGRES, "bad_line", 20, s::network::bad_line),
             on(POSTGRES, "dead_connections", 3, s::network::dead_connections),
         ]),
@@ -203,21 +213,26 @@ pub const FAULTS: &[Fault] = &[
         title: "all backends are killed",
         how: "`pg_terminate_backend` of every connection of engines and producers, again and again",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[on(POSTGRES, "backends_killed", 5, s::network::backends_killed)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "backends_killed",
+            5,
+            s::network::backends_killed,
+        )]),
     },
     Fault {
         id: "F14",
         title: "PostgreSQL crashes",
         how: "an immediate stop and `kill -9` of the postmaster, under load",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[on(POSTGRES, "crash", 20, s::servers::crash)]),
+        coverage: Coverage::Scenarios(&[on(POSTGRES, "crash", 20, s::servers::crash)]),
     },
     Fault {
         id: "F15",
         title: "failover to a promoted standby",
         how: "`kill -9` of the primary, `pg_promote()`, the proxy leads to the standby; synchronous, and asynchronous with the standby held behind. Without a proxy, with both servers in the URL: the primary killed, or suspended",
         promises: "I1–I9 (asynchronous: what PostgreSQL has kept is sound, the rest is counted)",
-        proof: Proof::Scenarios(&[
+        coverage: Coverage::Scenarios(&[
             on(POSTGRES, "failover_sync", 10, s::servers::failover_sync),
             on(POSTGRES, "failover_async", 10, s::servers::failover_async),
             on(POSTGRES, "failover_hosts_killed", 5, s::servers::failover_hosts_killed),
@@ -229,14 +244,14 @@ pub const FAULTS: &[Fault] = &[
         title: "a server that takes no writes",
         how: "`default_transaction_read_only = on`, later off",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[on(POSTGRES, "read_only", 5, s::servers::read_only)]),
+        coverage: Coverage::Scenarios(&[on(POSTGRES, "read_only", 5, s::servers::read_only)]),
     },
     Fault {
         id: "F17",
         title: "a pooler in between",
         how: "pgbouncer 1.18 in transaction mode with two connections for all, engines killed meanwhile, and in session mode; everything goes through it",
         promises: "I1–I9",
-        proof: Proof::Scenarios(&[
+        coverage: Coverage::Scenarios(&[
             on(POSTGRES, "transaction_pooler", 3, s::poolers::transaction_pooler),
             on(POSTGRES, "session_pooler", 3, s::poolers::session_pooler),
         ]),
@@ -246,7 +261,7 @@ pub const FAULTS: &[Fault] = &[
         title: "no connections left",
         how: "12 engines at once on `max_connections = 30`",
         promises: "I1–I9",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             POSTGRES,
             "no_connections_left",
             5,
@@ -258,7 +273,7 @@ pub const FAULTS: &[Fault] = &[
         title: "the volume of the data is full",
         how: "a tablespace on a small tmpfs, filled and freed",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             POSTGRES,
             "data_volume_full",
             5,
@@ -270,14 +285,19 @@ pub const FAULTS: &[Fault] = &[
         title: "the volume of the write-ahead log is full",
         how: "a server on a small tmpfs, filled until it panics, freed, started",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[on(POSTGRES, "wal_volume_full", 5, s::servers::wal_volume_full)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "wal_volume_full",
+            5,
+            s::servers::wal_volume_full,
+        )]),
     },
     Fault {
         id: "F21",
         title: "an SQLite file system that is full, read-only, or without the file",
         how: "a small tmpfs, filled and freed; remounted read-only and back; the file is moved away and put back",
         promises: "I1–I9, I12; `integrity_check`",
-        proof: Proof::Scenarios(&[
+        coverage: Coverage::Scenarios(&[
             on(SQLITE, "file_system_full", 5, s::files::file_system_full),
             on(SQLITE, "file_system_read_only", 5, s::files::file_system_read_only),
             on(SQLITE, "file_gone", 3, s::files::file_gone),
@@ -288,7 +308,7 @@ pub const FAULTS: &[Fault] = &[
         title: "torn writes and flipped bits in an SQLite file",
         how: "the log is cut off at random; bits of the file are flipped",
         promises: "a cut log is a sound store of some moment; damage is told where SQLite can tell",
-        proof: Proof::Scenarios(&[
+        coverage: Coverage::Scenarios(&[
             on(SQLITE, "torn_log", 5, s::files::torn_log),
             on(SQLITE, "flipped_bit", 3, s::files::flipped_bit),
         ]),
@@ -298,21 +318,31 @@ pub const FAULTS: &[Fault] = &[
         title: "a snapshot that is held for long",
         how: "an open transaction in REPEATABLE READ under load",
         promises: "I1–I9; the rate stays; `doctor` names who (`doctor_finds_forgotten_transaction`)",
-        proof: Proof::Scenarios(&[on(POSTGRES, "held_snapshot", 3, s::operators::held_snapshot)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "held_snapshot",
+            3,
+            s::operators::held_snapshot,
+        )]),
     },
     Fault {
         id: "F24",
         title: "tables are locked against everybody",
         how: "`LOCK TABLE … ACCESS EXCLUSIVE`, one table after the other",
         promises: "I1–I9, I12",
-        proof: Proof::Scenarios(&[on(POSTGRES, "locked_tables", 3, s::servers::locked_tables)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "locked_tables",
+            3,
+            s::servers::locked_tables,
+        )]),
     },
     Fault {
         id: "F25",
         title: "migration under load, engines of two versions",
-        how: "the tables get columns, a table and a number of a later version, the first try dies half way; engines of this version are killed and come back",
+        how: "the tables get columns, a table and a number of a later version, the first try dies half mode; engines of this version are killed and come back",
         promises: "I1–I9",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             BOTH,
             "tables_of_a_later_version",
             10,
@@ -324,10 +354,10 @@ pub const FAULTS: &[Fault] = &[
         title: "classes that an engine does not know, parameters that it cannot read",
         how: "tasks of another class; parameters that do not fit",
         promises: "tasks of others stay; what cannot be read is a failure that names the field",
-        proof: Proof::Tests(&[
+        coverage: Coverage::Tests(&[
             Test {
                 file: "crates/conformance/src/claims.rs",
-                name: "only_the_classes_and_queues_asked_for",
+                name: "claim_respects_classes_and_queues",
             },
             Test {
                 file: "crates/engine/tests/promises/runs_tasks.rs",
@@ -344,28 +374,38 @@ pub const FAULTS: &[Fault] = &[
         title: "a task that takes all memory",
         how: "a memory cgroup of 100 MiB: the system kills the engine",
         promises: "I1–I9, I11; failed after a bounded number of crashes, with evidence",
-        proof: Proof::Scenarios(&[on(BOTH, "eats_all_memory", 3, s::poison::eats_all_memory)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "eats_all_memory",
+            3,
+            s::poison::eats_all_memory,
+        )]),
     },
     Fault {
         id: "F28",
         title: "tasks that end their engine",
         how: "`abort()`, `exit(0)`, a stack overflow",
         promises: "I1–I9, I11; failed after a bounded number of crashes, with evidence",
-        proof: Proof::Scenarios(&[on(BOTH, "kills_its_engine", 5, s::poison::kills_its_engine)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "kills_its_engine",
+            5,
+            s::poison::kills_its_engine,
+        )]),
     },
     Fault {
         id: "F29",
         title: "panics",
         how: "hundreds of panics, also while values are dropped",
         promises: "I1–I9, I11; no engine ends",
-        proof: Proof::Scenarios(&[on(BOTH, "panics", 3, s::poison::panics)]),
+        coverage: Coverage::Scenarios(&[on(BOTH, "panics", 3, s::poison::panics)]),
     },
     Fault {
         id: "F30",
         title: "tasks that block every thread",
         how: "twice as many as cores, asleep and busy",
         promises: "I1–I9; heartbeats on time",
-        proof: Proof::Scenarios(&[on(
+        coverage: Coverage::Scenarios(&[on(
             BOTH,
             "blocks_every_thread",
             3,
@@ -377,7 +417,7 @@ pub const FAULTS: &[Fault] = &[
         title: "tasks that do not end when they are told to, and leave processes",
         how: "executables that ignore SIGTERM and start others",
         promises: "all of the group is killed",
-        proof: Proof::Tests(&[
+        coverage: Coverage::Tests(&[
             Test {
                 file: "crates/cli/tests/cli/executables.rs",
                 name: "timeout_kills_whole_process_tree",
@@ -393,7 +433,7 @@ pub const FAULTS: &[Fault] = &[
         title: "signals to stop: one, two, as process 1",
         how: "real signals to the program",
         promises: "drained, then given back at no cost",
-        proof: Proof::Tests(&[
+        coverage: Coverage::Tests(&[
             Test {
                 file: "crates/cli/tests/cli/stop_signals.rs",
                 name: "first_signal_lets_tasks_finish",
@@ -413,11 +453,8 @@ pub const FAULTS: &[Fault] = &[
         title: "hostile payloads",
         how: "NUL, lone surrogates, long numbers, depth, size",
         promises: "refused with a reason, or back as they went in",
-        proof: Proof::Tests(&[
-            Test {
-                file: "crates/conformance/src/hostile.rs",
-                name: "json_comes_back_as_it_went_in",
-            },
+        coverage: Coverage::Tests(&[
+            Test { file: "crates/conformance/src/hostile.rs", name: "json_round_trips_unchanged" },
             Test {
                 file: "crates/conformance/src/hostile.rs",
                 name: "long_numbers_keep_every_digit",
@@ -430,35 +467,45 @@ pub const FAULTS: &[Fault] = &[
         title: "very many tasks fail at once",
         how: "3000 (soak: 100 000) tasks that fail, with jitter",
         promises: "I1–I9, I12; retries are spread",
-        proof: Proof::Scenarios(&[on(BOTH, "retry_storm", 1, s::poison::retry_storm)]),
+        coverage: Coverage::Scenarios(&[on(BOTH, "retry_storm", 1, s::poison::retry_storm)]),
     },
     Fault {
         id: "F35",
         title: "many engines with one schedule",
         how: "five, of which one after the other is stopped for a while",
         promises: "I1–I10",
-        proof: Proof::Scenarios(&[on(POSTGRES, "many_schedulers", 5, s::clocks::many_schedulers)]),
+        coverage: Coverage::Scenarios(&[on(
+            POSTGRES,
+            "many_schedulers",
+            5,
+            s::clocks::many_schedulers,
+        )]),
     },
     Fault {
         id: "F36",
         title: "callers give up in the middle",
         how: "every kind of call dropped after a random time",
         promises: "I1–I9; no connection stays in a transaction",
-        proof: Proof::Scenarios(&[on(BOTH, "callers_give_up", 3, s::operators::callers_give_up)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "callers_give_up",
+            3,
+            s::operators::callers_give_up,
+        )]),
     },
     Fault {
         id: "F37",
         title: "ids beyond 2³¹ and 2⁵³",
         how: "sequences that begin there",
         promises: "I1–I9; every id exact",
-        proof: Proof::Scenarios(&[on(BOTH, "large_ids", 1, s::operators::large_ids)]),
+        coverage: Coverage::Scenarios(&[on(BOTH, "large_ids", 1, s::operators::large_ids)]),
     },
     Fault {
         id: "F38",
         title: "a dashboard under load",
         how: "",
         promises: "",
-        proof: Proof::Absent(
+        coverage: Coverage::NotCovered(
             "measured by a program, not by a timed test (`crates/web/examples/visitors.rs`, see performance.md); that reading never reads history is tested (`watching_reads_no_history`)",
         ),
     },
@@ -467,14 +514,19 @@ pub const FAULTS: &[Fault] = &[
         title: "operators against engines",
         how: "tasks cancelled and sent back at random while they run",
         promises: "I1–I9; what was told is what happened",
-        proof: Proof::Scenarios(&[on(BOTH, "operator_races", 5, s::operators::operator_races)]),
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "operator_races",
+            5,
+            s::operators::operator_races,
+        )]),
     },
     Fault {
         id: "F40",
         title: "a copy is restored while the original runs",
         how: "`pg_dump` and `pg_restore` (SQLite: `VACUUM INTO`) under load, an engine on the copy",
         promises: "I1–I9 in both; what ran when the copy was made runs again there",
-        proof: Proof::Scenarios(&[on(BOTH, "restored_copy", 3, s::operators::restored_copy)]),
+        coverage: Coverage::Scenarios(&[on(BOTH, "restored_copy", 3, s::operators::restored_copy)]),
     },
 ];
 
@@ -495,7 +547,7 @@ mod tests {
     fn tests_that_are_named_are_there() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for fault in FAULTS {
-            let Proof::Tests(tests) = fault.proof else {
+            let Coverage::Tests(tests) = fault.coverage else {
                 continue;
             };
             for Test { file, name } in tests {

@@ -1,4 +1,4 @@
-//! Runs faults, one or a few at a time, and prints what became of them.
+//! Runs faults, a few at a time, and prints the results.
 //!
 //! Arguments are parts of names, as with other tests. From the environment:
 //! `FAULTS=soak` for many and long runs, `FAULT_SEED` for the seed of a run that
@@ -14,47 +14,47 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::harness::arena::Arena;
-use crate::harness::machine::{Group, Network, Volume, must};
-use crate::registry::{FAULTS, Fault, Kind, Proof, Scenario};
+use crate::harness::context::TestContext;
+use crate::harness::machine::{ControlGroup, Network, Volume, run_command};
+use crate::registry::{Coverage, FAULTS, Fault, Scenario, StoreKind};
 
 /// One run of one fault.
 #[derive(Debug)]
 struct Run {
     fault: usize,
-    kind: Kind,
+    kind: StoreKind,
     scenario: &'static Scenario,
     seed: u64,
 }
 
-/// What came of it.
+/// Its result.
 #[derive(Debug)]
-struct Outcome {
+struct RunResult {
     notes: Vec<String>,
-    broke: Option<String>,
+    failure: Option<String>,
 }
 
-/// What `cargo test` calls.
+/// Called by `cargo test`.
 #[must_use]
 pub fn main(program: &Path) -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let wanted: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
     let soak = env::var("FAULTS").is_ok_and(|word| word == "soak");
-    let mut runs = plan(&wanted, soak);
+    let mut runs = select_runs(&wanted, soak);
     if words.iter().any(|word| word == "--list") {
         runs.iter().for_each(|run| println!("{}: test", name(run)));
         return ExitCode::SUCCESS;
     }
-    let left_out = leave_out_what_cannot_be_had(&mut runs);
+    let skipped = skip_unavailable(&mut runs);
     println!("\nrunning {} faults", runs.len());
-    // Where, and no backtrace: it would be the same for all.
+    // The location only; backtraces are the same for all.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        println!("a promise is broken, or a panic, at {place}");
+        println!("failed at {place}");
     }));
     let outcomes = run_all(&runs, program, soak);
     let failed: Vec<_> =
-        runs.iter().zip(&outcomes).filter(|(_, outcome)| outcome.broke.is_some()).collect();
+        runs.iter().zip(&outcomes).filter(|(_, outcome)| outcome.failure.is_some()).collect();
     if !runs.is_empty() {
         let table = table(&runs, &outcomes);
         if let Some(file) = env::var_os("FAULT_TABLE") {
@@ -65,31 +65,31 @@ pub fn main(program: &Path) -> ExitCode {
     }
     for (run, outcome) in &failed {
         let (name, seed) = (name(run), run.seed);
-        let words = outcome.broke.as_deref().unwrap_or_default();
+        let words = outcome.failure.as_deref().unwrap_or_default();
         println!("\n---- {name}, FAULT_SEED={seed}\n{words}");
     }
-    println!("\nfaults: {} survived, {} not", runs.len() - failed.len(), failed.len());
-    if left_out > 0 {
+    println!("\nfaults: {} passed, {} failed", runs.len() - failed.len(), failed.len());
+    if skipped > 0 {
         println!(
-            "faults: {left_out} NOT RUN: this machine does not lend what they need; as root it may"
+            "faults: {skipped} NOT RUN: they need resources of this machine, most of them root"
         );
     }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Leaves out what this machine does not lend: small file systems, control groups
-/// and namespaces need root, and in many containers even root has none. Tells
-/// which, why, and how many.
-fn leave_out_what_cannot_be_had(runs: &mut Vec<Run>) -> usize {
+/// Removes runs that this machine cannot execute: small volumes, control groups and
+/// namespaces need root, and many containers have none. Prints which, and why.
+fn skip_unavailable(runs: &mut Vec<Run>) -> usize {
     std::panic::set_hook(Box::new(|_| {}));
     let all = runs.len();
     let mut asked: BTreeMap<&str, Result<(), String>> = BTreeMap::new();
     runs.retain(|run| {
         let id = FAULTS[run.fault].id;
-        match asked.entry(id).or_insert_with(|| is_lent(id)) {
+        match asked.entry(id).or_insert_with(|| is_available(id)) {
             Ok(()) => true,
             Err(why) => {
                 println!("{} … NOT RUN: {why}", name(run));
+                task_engine_test_harness::not_run(&name(run), why);
                 false
             }
         }
@@ -97,30 +97,30 @@ fn leave_out_what_cannot_be_had(runs: &mut Vec<Run>) -> usize {
     all - runs.len()
 }
 
-/// Whether the machine lends what a fault needs; if not, in whose words.
-fn is_lent(id: &str) -> Result<(), String> {
+/// Whether the resources of a fault are available; if not, the reason.
+fn is_available(id: &str) -> Result<(), String> {
     let tried = catch_unwind(|| match id {
         "F5" => {
-            let group = Group::new("freezer");
+            let group = ControlGroup::new("freezer");
             group.freeze();
             group.thaw();
         }
-        "F6" => drop(must("unshare", &["-T", "true"])),
+        "F6" => drop(run_command("unshare", &["-T", "true"])),
         "F11" => drop(Network::new()),
         "F19" | "F20" | "F21" => {
             let folder = tempfile::tempdir().expect("a folder");
             drop(Volume::mount(folder.path().join("small"), 1));
         }
-        "F27" => Group::new("memory").limit_memory(64 << 20),
+        "F27" => ControlGroup::new("memory").limit_memory(64 << 20),
         _ => {}
     });
-    tried.map_err(|panic| words_of(&*panic))
+    tried.map_err(|panic| panic_message(&*panic))
 }
 
-fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a panic without words").trim().to_owned()
+    text.unwrap_or("a panic without a message").trim().to_owned()
 }
 
 fn name(run: &Run) -> String {
@@ -133,10 +133,10 @@ fn number(variable: &str) -> Option<u64> {
     })
 }
 
-fn plan(wanted: &[&String], soak: bool) -> Vec<Run> {
+fn select_runs(wanted: &[&String], soak: bool) -> Vec<Run> {
     let mut runs = Vec::new();
     for (fault, row) in FAULTS.iter().enumerate() {
-        let Proof::Scenarios(scenarios) = row.proof else {
+        let Coverage::Scenarios(scenarios) = row.coverage else {
             continue;
         };
         for scenario in scenarios {
@@ -157,9 +157,9 @@ fn plan(wanted: &[&String], soak: bool) -> Vec<Run> {
     runs
 }
 
-fn run_all(runs: &[Run], program: &Path, soak: bool) -> Vec<Outcome> {
+fn run_all(runs: &[Run], program: &Path, soak: bool) -> Vec<RunResult> {
     let next = AtomicUsize::new(0);
-    let outcomes: Mutex<BTreeMap<usize, Outcome>> = Mutex::default();
+    let outcomes: Mutex<BTreeMap<usize, RunResult>> = Mutex::default();
     let jobs = usize::try_from(number("FAULT_JOBS").unwrap_or(3)).unwrap_or(1).max(1);
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(runs.len()) {
@@ -176,35 +176,37 @@ fn run_all(runs: &[Run], program: &Path, soak: bool) -> Vec<Outcome> {
     outcomes.into_inner().expect("no panic in between").into_values().collect()
 }
 
-fn run_one(run: &Run, program: &Path, soak: bool) -> Outcome {
+fn run_one(run: &Run, program: &Path, soak: bool) -> RunResult {
     let begun = Instant::now();
-    let mut arena = Arena::new(run.kind, program, run.seed, soak);
-    let done = catch_unwind(AssertUnwindSafe(|| (run.scenario.run)(&mut arena)));
+    let mut ctx = TestContext::new(run.kind, program, run.seed, soak);
+    let done = catch_unwind(AssertUnwindSafe(|| (run.scenario.run)(&mut ctx)));
     let seconds = begun.elapsed().as_secs_f64();
-    let broke = done.err().map(|panic| words_of(&*panic));
-    let verdict = if broke.is_none() { "ok" } else { "FAILED" };
-    let notes = std::mem::take(&mut arena.notes);
+    let failure = done.err().map(|panic| panic_message(&*panic));
+    let verdict = if failure.is_none() { "ok" } else { "FAILED" };
+    let notes = std::mem::take(&mut ctx.notes);
     println!("{} … {verdict} ({seconds:.1} s, seed {}; {})", name(run), run.seed, notes.join("; "));
-    Outcome { notes, broke }
+    RunResult { notes, failure }
 }
 
-/// A row a fault.
-fn table(runs: &[Run], outcomes: &[Outcome]) -> String {
+/// One row per fault.
+fn table(runs: &[Run], outcomes: &[RunResult]) -> String {
     let mut table = String::from(
         "| # | fault | injected how | runs | promises held | seen |\n|---|---|---|---|---|---|\n",
     );
     for (place, fault) in FAULTS.iter().enumerate() {
         let of_it: Vec<_> =
             runs.iter().zip(outcomes).filter(|(run, _)| run.fault == place).collect();
-        let (ran, held, seen) = match fault.proof {
-            Proof::Scenarios(_) if of_it.is_empty() => continue,
-            Proof::Scenarios(_) => described(fault, &of_it),
-            Proof::Tests(tests) => {
+        let (ran, held, seen) = match fault.coverage {
+            Coverage::Scenarios(_) if of_it.is_empty() => continue,
+            Coverage::Scenarios(_) => described(fault, &of_it),
+            Coverage::Tests(tests) => {
                 let names: Vec<String> =
                     tests.iter().map(|test| format!("`{}`", test.name)).collect();
                 ("with the tests".to_owned(), fault.promises.to_owned(), names.join(", "))
             }
-            Proof::Absent(why) => ("none".to_owned(), "not checked".to_owned(), why.to_owned()),
+            Coverage::NotCovered(why) => {
+                ("none".to_owned(), "not checked".to_owned(), why.to_owned())
+            }
         };
         let (id, title, how) = (fault.id, fault.title, fault.how);
         table += &format!("| {id} | {title} | {how} | {ran} | {held} | {seen} |\n");
@@ -212,19 +214,19 @@ fn table(runs: &[Run], outcomes: &[Outcome]) -> String {
     table
 }
 
-fn described(fault: &Fault, of_it: &[(&Run, &Outcome)]) -> (String, String, String) {
-    let mut counts: BTreeMap<Kind, usize> = BTreeMap::new();
+fn described(fault: &Fault, of_it: &[(&Run, &RunResult)]) -> (String, String, String) {
+    let mut counts: BTreeMap<StoreKind, usize> = BTreeMap::new();
     for (run, _) in of_it {
         *counts.entry(run.kind).or_default() += 1;
     }
     let counts: Vec<String> = counts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
-    let failed = of_it.iter().filter(|(_, outcome)| outcome.broke.is_some()).count();
+    let failed = of_it.iter().filter(|(_, outcome)| outcome.failure.is_some()).count();
     let held = if failed == 0 {
         fault.promises.to_owned()
     } else {
         format!("**broken in {failed} of {}**", of_it.len())
     };
-    // Those of the first run of each scenario and store; all of a soak would be a book.
+    // Of the first run of each scenario and store.
     let mut told = BTreeMap::new();
     for (run, outcome) in of_it {
         told.entry((run.scenario.name, run.kind)).or_insert(&outcome.notes);

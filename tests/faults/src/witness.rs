@@ -5,8 +5,8 @@
 //! end TASK ATTEMPT PROCESS MICROSECONDS
 //! ```
 //!
-//! The time is that since the machine was started: the same for all processes,
-//! whatever is done to their clocks.
+//! The time is that since the boot of the machine: the same for all processes,
+//! also with a wrong clock.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Microseconds since the machine was started.
+/// Microseconds since the boot of the machine.
 #[must_use]
 pub fn now_us() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
@@ -23,36 +23,36 @@ pub fn now_us() -> i64 {
 }
 
 /// Appends a line, and waits until it is on the disk.
-pub fn testify(file: &Path, line: &str) -> io::Result<()> {
+pub fn append_line(file: &Path, line: &str) -> io::Result<()> {
     let mut opened = OpenOptions::new().create(true).append(true).open(file)?;
     // One call, so that lines of many processes never mix.
     if opened.write(line.as_bytes())? != line.len() {
-        return Err(io::Error::other("the file took a part of the line only"));
+        return Err(io::Error::other("the line was written in part"));
     }
     opened.sync_data()
 }
 
-/// What one attempt left.
+/// One attempt as its task wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Seen {
+pub struct ObservedAttempt {
     pub process: u32,
     pub began: i64,
     pub ended: Option<i64>,
 }
 
-/// All that was seen, by task and attempt.
+/// All lines, by task and attempt.
 #[derive(Debug, Default)]
 pub struct Witness {
     /// By task and attempt.
-    pub seen: BTreeMap<(i64, i32), Seen>,
-    /// What cannot be: an attempt that began twice, or ended without a beginning.
-    pub absurd: Vec<String>,
+    pub attempts: BTreeMap<(i64, i32), ObservedAttempt>,
+    /// Attempts that began twice, or ended without a beginning.
+    pub contradictions: Vec<String>,
 }
 
 impl Witness {
-    /// Reads what was written. A last line without its end was being written
-    /// when its process was killed.
+    /// Parses the lines. A last line without its end was being written when its
+    /// process was killed.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let mut witness = Self::default();
@@ -68,19 +68,19 @@ impl Witness {
         let (Some(task), Some(attempt), Some(process), Some(time)) =
             (number(1), number(2), number(3), number(4))
         else {
-            self.absurd.push(format!("a line that says nothing: {line:?}"));
+            self.contradictions.push(format!("invalid line: {line:?}"));
             return;
         };
         let key = (task, i32::try_from(attempt).unwrap_or(0));
         let process = u32::try_from(process).unwrap_or(0);
-        match (words[0], self.seen.get_mut(&key)) {
+        match (words[0], self.attempts.get_mut(&key)) {
             ("begin", None) => {
-                self.seen.insert(key, Seen { process, began: time, ended: None });
+                self.attempts.insert(key, ObservedAttempt { process, began: time, ended: None });
             }
             ("end", Some(seen)) if seen.ended.is_none() && seen.process == process => {
                 seen.ended = Some(time);
             }
-            _ => self.absurd.push(format!("twice, or by another process: {line:?}")),
+            _ => self.contradictions.push(format!("twice, or by another process: {line:?}")),
         }
     }
 }
@@ -90,16 +90,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_and_the_torn_last_one_is_not() {
+    fn torn_last_line_is_ignored() {
         let witness = Witness::read("begin 1 1 7 100\nend 1 1 7 200\nbegin 2 1 7 300\nend 2 1 7 4");
-        assert_eq!(witness.seen[&(1, 1)], Seen { process: 7, began: 100, ended: Some(200) });
-        assert_eq!(witness.seen[&(2, 1)].ended, None);
-        assert!(witness.absurd.is_empty());
+        assert_eq!(
+            witness.attempts[&(1, 1)],
+            ObservedAttempt { process: 7, began: 100, ended: Some(200) }
+        );
+        assert_eq!(witness.attempts[&(2, 1)].ended, None);
+        assert!(witness.contradictions.is_empty());
     }
 
     #[test]
-    fn an_attempt_that_begins_twice_is_absurd() {
+    fn second_begin_is_a_contradiction() {
         let witness = Witness::read("begin 1 1 7 100\nbegin 1 1 8 200\nend 3 1 7 1\n");
-        assert_eq!(witness.absurd.len(), 2);
+        assert_eq!(witness.contradictions.len(), 2);
     }
 }

@@ -136,7 +136,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
     let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
-    let wanted = Requirements { task_class: &args.class, queue: &queue, priority };
+    let wanted = Requirements { class: &args.class, queue: &queue, priority };
     print_obstacles(console, &*store, wanted, ids.len()).await
 }
 
@@ -158,7 +158,7 @@ async fn print_obstacles(
         let they = if created == 1 { "it" } else { "they" };
         console.say(format_args!("{}; {they} will wait until that changes.", sentence(&why)));
     }
-    if let Some(meant) = similar_class(wanted.task_class, &engines)? {
+    if let Some(meant) = similar_class(wanted.class, &engines)? {
         console.say(format_args!(
             "Did you mean {}? If so, cancel what was created and create it again.",
             escape(&meant)

@@ -104,7 +104,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, CliError> {
 fn undo(before: &TaskDetails, edit: &Edit) -> String {
     let mut words = format!("edit {}", before.row.id);
     if edit.parameters.is_some() {
-        words += &format!(" --parameters {}", quoted(before.task_parameters.as_str()));
+        words += &format!(" --parameters {}", quoted(before.parameters.as_str()));
     }
     if edit.due.is_some() {
         let due = before.row.scheduled_at;

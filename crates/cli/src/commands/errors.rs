@@ -111,7 +111,7 @@ fn page(groups: &[ErrorGroup], now: Timestamp) -> String {
 fn line(group: &ErrorGroup, now: Timestamp) -> Vec<String> {
     vec![
         group.count.to_string(),
-        summary(&group.task_class, 40),
+        summary(&group.class, 40),
         relative(group.first_seen, now),
         relative(group.last_seen, now),
         bars(&group.per_hour),

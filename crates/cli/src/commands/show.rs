@@ -171,13 +171,7 @@ struct TaskPage<'a, W> {
 impl<W: Write> TaskPage<'_, W> {
     fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
         let row = &task.row;
-        writeln!(
-            self.out,
-            "Task {}: {}, {}",
-            row.id,
-            escape(&row.task_class),
-            row.status.explained()
-        )?;
+        writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.class), row.status.explained())?;
         for (at, reason) in reasons.iter().enumerate() {
             let (name, because) = match (at, row.status) {
                 (0, TaskStatus::Running) => ("state", ""),
@@ -200,7 +194,7 @@ impl<W: Write> TaskPage<'_, W> {
         }
         self.field("attempts", &format!("{}, retry number {}", row.attempts, row.retry_number))?;
         self.field("flow", &flow(task))?;
-        self.json("parameters", &task.task_parameters)?;
+        self.json("parameters", &task.parameters)?;
         if task.context.as_str() != "{}" {
             self.json("context", &task.context)?;
         }

@@ -220,7 +220,7 @@ pub(crate) fn stop_on_sighup(stop: StopHandle) -> Result<(), CliError> {
     let mut sighup = SighupListener::listen()?;
     tokio::spawn(async move {
         sighup.recv().await;
-        tracing::info!("SIGHUP: no new task starts, running ones finish");
+        tracing::info!("SIGHUP: no new task starts, running tasks finish");
         stop.stop();
     });
     Ok(())

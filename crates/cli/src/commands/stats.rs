@@ -86,7 +86,7 @@ pub(crate) fn classes(lately: &RecentStats) -> String {
         time.map_or_else(String::new, span)
     };
     let rows = lately.classes.iter().map(|class| {
-        let name = if class.task_class.is_empty() { "(others)" } else { &class.task_class };
+        let name = if class.class.is_empty() { "(others)" } else { &class.class };
         vec![
             summary(name, 50),
             class.ended.to_string(),

@@ -141,10 +141,10 @@ impl<W: Write> TailPrinter<W> {
         }
         let ran: HashSet<_> = last.held.iter().map(|held| (held.task_id, held.attempt)).collect();
         for held in &moving.held {
-            if ran.contains(&(held.task_id, held.attempt)) || !self.wants(&held.task_class) {
+            if ran.contains(&(held.task_id, held.attempt)) || !self.wants(&held.class) {
                 continue;
             }
-            let class = escape(&held.task_class);
+            let class = escape(&held.class);
             let text = format!("{}  {class}  started, attempt {}", held.task_id, held.attempt);
             self.line(&TailEvent::Started(held), held.claimed_at, &text)?;
         }
@@ -153,8 +153,7 @@ impl<W: Write> TailPrinter<W> {
 
     fn ended(&mut self, endings: &[EndingRow]) -> Result<(), CliError> {
         for ending in endings {
-            let fits =
-                self.wants(&ending.task_class) && (!self.args.failed || ending.error.is_some());
+            let fits = self.wants(&ending.class) && (!self.args.failed || ending.error.is_some());
             if fits {
                 self.line(&TailEvent::Ended(ending), ending.stopped_at, &line(ending))?;
             }
@@ -184,7 +183,7 @@ fn line(ending: &EndingRow) -> String {
             }
         }
     };
-    let mut text = format!("{}  {}  {what}", ending.task_id, escape(&ending.task_class));
+    let mut text = format!("{}  {}  {what}", ending.task_id, escape(&ending.class));
     if let Some(lasted) = ending.lasted() {
         text += &format!(" after {}", span(lasted));
     }

@@ -115,7 +115,7 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
     let error = row.error.as_ref().map(|error| summary(&error.to_string(), usize::MAX));
     vec![
         row.id.to_string(),
-        summary(&row.task_class, 50),
+        summary(&row.class, 50),
         row.status.to_string(),
         row.attempts.to_string(),
         when,

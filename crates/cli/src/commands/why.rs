@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::{TaskId, TaskStatus};
 use task_engine_operations::why::sentences::reason as sentence;
-use task_engine_operations::why::{Reason, Why, why};
+use task_engine_operations::why::{Explanation, Reason, why};
 
 use super::show::no_such_task;
 use crate::console::{Console, now};
@@ -52,7 +52,7 @@ struct ReasonOutput<'a> {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
-    let Some(Why { task, at, reasons }) = why(&*store, args.id).await? else {
+    let Some(Explanation { task, at, reasons }) = why(&*store, args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
     let row = &task.row;
@@ -63,7 +63,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         let answer = WhyOutput {
             id: row.id,
             status: row.status,
-            class: &row.task_class,
+            class: &row.class,
             queue: &row.queue,
             priority: row.priority,
             at,
@@ -74,7 +74,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         write_json_line(&mut out, &answer)?;
         return Ok(out.flush()?);
     }
-    writeln!(out, "Task {}: {}, {}", row.id, escape(&row.task_class), row.status)?;
+    writeln!(out, "Task {}: {}, {}", row.id, escape(&row.class), row.status)?;
     for (index, reason) in reasons.iter().enumerate() {
         writeln!(out, "  {}. {}", index + 1, escape(&sentence(reason, at, &zone)))?;
     }

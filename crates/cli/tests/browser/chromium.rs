@@ -23,7 +23,7 @@ pub(crate) struct Browser {
     session: String,
     last_id: u64,
     /// What the page complained about: errors, refusals by the policy, dialogs.
-    complaints: Vec<String>,
+    errors: Vec<String>,
     /// How often a page has been loaded.
     loads: u64,
     _profile: TempDir,
@@ -66,7 +66,7 @@ impl Browser {
             socket,
             session: String::new(),
             last_id: 0,
-            complaints: Vec::new(),
+            errors: Vec::new(),
             loads: 0,
             _profile: profile,
         };
@@ -243,9 +243,9 @@ impl Browser {
     }
 
     /// What pages have complained about since the last time.
-    pub(crate) fn complaints(&mut self) -> Vec<String> {
+    pub(crate) fn errors(&mut self) -> Vec<String> {
         self.call("Runtime.evaluate", json!({ "expression": "0" }));
-        std::mem::take(&mut self.complaints)
+        std::mem::take(&mut self.errors)
     }
 
     #[allow(clippy::needless_pass_by_value)] // What is said is made for it.
@@ -281,22 +281,22 @@ impl Browser {
         match event["method"].as_str().unwrap_or_default() {
             "Page.loadEventFired" => self.loads += 1,
             "Page.javascriptDialogOpening" => {
-                self.complaints.push(format!("a dialog opened: {params}"));
+                self.errors.push(format!("a dialog opened: {params}"));
                 let close = json!({ "id": 0, "method": "Page.handleJavaScriptDialog",
                     "params": { "accept": false }, "sessionId": self.session });
                 self.socket.send(Message::text(close.to_string())).unwrap();
             }
-            "Runtime.exceptionThrown" => self.complaints.push(format!("an error: {params}")),
+            "Runtime.exceptionThrown" => self.errors.push(format!("an error: {params}")),
             "Runtime.consoleAPICalled" if params["type"] == "error" => {
-                self.complaints.push(format!("an error on the console: {params}"));
+                self.errors.push(format!("an error on the console: {params}"));
             }
             "Log.entryAdded" if params["entry"]["level"] == "error" => {
-                self.complaints.push(format!("an error in the log: {}", params["entry"]));
+                self.errors.push(format!("an error in the log: {}", params["entry"]));
             }
             "Audits.issueAdded" => {
                 let issue = &params["issue"];
                 if issue["code"] == "ContentSecurityPolicyIssue" {
-                    self.complaints.push(format!("refused by the policy: {issue}"));
+                    self.errors.push(format!("refused by the policy: {issue}"));
                 }
             }
             _ => {}

@@ -1,12 +1,13 @@
 //! What a person does.
 
-use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::support::sandbox;
+use crate::{Browser, Served, no_page_errors};
+use task_engine_test_harness::wait_until;
 
 #[test]
 fn demo_is_watched_live() {
-    let place = Place::new();
-    let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    let demo = Served::by(&sandbox, &["demo", "--stay", "--web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&demo.at("/tasks"));
     // The page is never loaded again: what it shows comes by itself.
@@ -15,20 +16,20 @@ fn demo_is_watched_live() {
     browser.wait(&format!("{row}.innerText.includes('stopped')"));
     browser.wait("document.querySelector('tr[data-key=\"104\"]').innerText.includes('failed')");
     assert_eq!(browser.eval("window.stayed"), true);
-    nothing_to_complain(&mut browser);
-    demo.running.says("The dashboard stays at");
+    no_page_errors(&mut browser);
+    demo.running.wait_for_log("The dashboard stays at");
     demo.running.signal("TERM");
     assert_eq!(demo.running.end().code, Some(0));
 }
 
 #[test]
 fn failed_task_is_found_and_retried() {
-    let place = Place::new();
-    place.ok(&["create", "FailingNotRetryTask"]);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
-    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
-    eventually("both have ended", || {
-        place.status("1") == "failed" && place.status("2") == "stopped"
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "FailingNotRetryTask"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0"]);
+    wait_until("both have ended", || {
+        sandbox.status("1") == "failed" && sandbox.status("2") == "stopped"
     });
     let mut browser = Browser::start();
     browser.go(&engine.at("/"));
@@ -51,22 +52,21 @@ fn failed_task_is_found_and_retried() {
     assert!(flash.contains("waits again"), "{flash}");
     // Its second attempt comes by itself.
     browser.wait("document.body.innerText.includes('attempt 2') || document.querySelectorAll('#executions tbody tr').length === 2");
-    nothing_to_complain(&mut browser);
-    assert_eq!(place.task("1")["executions"].as_array().map(Vec::len), Some(2));
+    no_page_errors(&mut browser);
+    assert_eq!(sandbox.task("1")["executions"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]
 fn filter_error_and_suggestions_are_shown() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks?filter=statu%3Dfailed"));
     let text = browser.page_text();
     assert!(text.contains("status"), "{text}");
     // The answer is 400, which Chromium notes as an error of the network.
-    let others: Vec<_> =
-        browser.complaints().into_iter().filter(|it| !it.contains("400")).collect();
+    let others: Vec<_> = browser.errors().into_iter().filter(|it| !it.contains("400")).collect();
     assert!(others.is_empty(), "{others:?}");
     browser.go(&web.at("/tasks"));
     browser.fill("[data-filter]", "sta");
@@ -74,36 +74,36 @@ fn filter_error_and_suggestions_are_shown() {
     browser.press("ArrowDown");
     browser.press("Enter");
     browser.wait("document.querySelector('[data-filter]').value.startsWith('status')");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
 fn tasks_are_cancelled_after_preview() {
-    let place = Place::new();
+    let sandbox = sandbox();
     for _ in 0..3 {
-        place.ok(&["create", "WaitingTask", "--in", "1h"]);
+        sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
     }
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks"));
     browser.click("[data-select-all]");
     browser.wait("document.querySelector('[data-selected-count]').innerText === '3'");
     browser.follow(|browser| browser.click("[data-bulk=cancel]"));
     assert!(browser.page_text().contains("never run"), "{}", browser.page_text());
-    assert_eq!(place.status("1"), "waiting", "a preview does nothing");
+    assert_eq!(sandbox.status("1"), "waiting", "a preview does nothing");
     browser.fill("[name=reason]", "a try");
     browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
-    assert!(browser.text(".flash").contains("3 tasks: cancelled"), "{}", browser.text(".flash"));
-    assert_eq!(place.status("2"), "cancelled");
-    assert!(place.ok(&["audit"]).contains("a try"));
-    nothing_to_complain(&mut browser);
+    assert!(browser.text(".flash").contains("3 tasks: is cancelled"), "{}", browser.text(".flash"));
+    assert_eq!(sandbox.status("2"), "cancelled");
+    assert!(sandbox.ok(&["audit"]).contains("a try"));
+    no_page_errors(&mut browser);
 }
 
 #[test]
 fn queue_is_paused_and_resumed() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--queue", "mail"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--queue", "mail"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/queues"));
     browser.click("tr[data-key=mail] summary");
@@ -111,21 +111,21 @@ fn queue_is_paused_and_resumed() {
     browser.follow(|browser| browser.click("tr[data-key=mail] form button"));
     let row = browser.text("tr[data-key=mail]");
     assert!(row.contains("paused") && row.contains("the provider is down"), "{row}");
-    assert!(place.ok(&["queues", "list"]).contains("paused"));
+    assert!(sandbox.ok(&["queues", "list"]).contains("paused"));
     browser.follow(|browser| browser.click("tr[data-key=mail] form button"));
     assert!(browser.text("tr[data-key=mail]").contains("open"));
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
 fn schedule_is_created_with_preview() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/schedules/new"));
     browser.fill("[name=name]", "night shift");
-    browser.fill("[name=zone]", "Europe/Paris");
+    browser.fill("[name=time_zone]", "Europe/Paris");
     browser.fill("[name=rule]", "30 2 * * *");
     // The last Sunday of March has no half past two there.
     browser.wait("document.querySelector('#preview').innerText.includes('02:30')");
@@ -136,63 +136,63 @@ fn schedule_is_created_with_preview() {
     });
     let text = browser.page_text();
     assert!(text.contains("night shift") && text.contains("Europe/Paris"), "{text}");
-    assert!(place.ok(&["schedules", "list"]).contains("night shift"));
-    nothing_to_complain(&mut browser);
+    assert!(sandbox.ok(&["schedules", "list"]).contains("night shift"));
+    no_page_errors(&mut browser);
 }
 
 #[test]
 fn tasks_of_dead_engine_are_recovered() {
-    let place = Place::new();
-    let (engine, _) = place.start_on_witness(
+    let sandbox = sandbox();
+    let (engine, _) = sandbox.start_on_witness(
         600_000,
         &["start", "--instance", "doomed", "--heartbeat", "1s", "--dead-after", "3s"],
     );
     engine.signal("KILL");
     drop(engine);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     // Its lease must run out first, unless its process is seen to be gone.
     browser.go(&web.at("/instances"));
     browser.wait("document.querySelector('#orphans').innerText.includes('doomed')");
     browser.follow(|browser| browser.click("#orphans form button"));
     assert!(browser.text(".flash").contains("recovered"), "{}", browser.text(".flash"));
-    assert_eq!(place.status("1"), "waiting");
-    nothing_to_complain(&mut browser);
+    assert_eq!(sandbox.status("1"), "waiting");
+    no_page_errors(&mut browser);
 }
 
 #[test]
 fn pages_work_without_scripts() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", "--in", "1h"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.scripts(false);
     browser.go(&web.at("/tasks/1"));
     browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
     assert!(browser.text(".flash").contains("cancelled"));
-    assert_eq!(place.status("1"), "cancelled");
+    assert_eq!(sandbox.status("1"), "cancelled");
     for path in ["/", "/tasks", "/errors", "/queues", "/schedules", "/instances", "/health"] {
         browser.go(&web.at(path));
         assert_eq!(browser.eval("document.querySelectorAll('h1').length"), 1, "{path}");
     }
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
 fn row_under_pointer_stays() {
-    let place = Place::new();
+    let sandbox = sandbox();
     for _ in 0..3 {
-        place.ok(&["create", "WaitingTask", "--in", "1h"]);
+        sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
     }
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks"));
     browser.point_at("tr[data-key=\"2\"] td:nth-child(4)");
     let before =
         browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
-    place.ok(&["create", "WaitingTask", "--in", "1h"]);
-    place.ok(&["cancel", "2"]);
-    // What is there changes in its place; what is new waits to be asked for.
+    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    sandbox.ok(&["cancel", "2"]);
+    // What is there changes in its sandbox; what is new waits to be asked for.
     browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");
     browser.wait("!document.querySelector('[data-pill]').hidden");
     assert_eq!(
@@ -205,37 +205,37 @@ fn row_under_pointer_stays() {
     assert_eq!(before, after);
     browser.click("[data-pill]");
     browser.wait("document.querySelector('tr[data-key=\"4\"]')");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 #[test]
 fn user_logs_in() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let token = place.ok(&["tokens", "create", "ann", "--role", "viewer"]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0", "--web-role", "none"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let token = sandbox.ok(&["tokens", "create", "ann", "--role", "viewer"]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0", "--web-role", "none"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks?filter=status%3Dfailed"));
     browser.fill("[name=secret]", "te_wrong");
     browser.follow(|browser| browser.click("main form button"));
-    assert!(browser.page_text().contains("not a token that is valid"));
-    browser.complaints();
+    assert!(browser.page_text().contains("Wrong password or token"));
+    browser.errors();
     browser.fill("[name=secret]", token.trim());
     browser.follow(|browser| browser.click("main form button"));
     // To where they wanted to go, and no further than they may.
     assert_eq!(browser.eval("location.search"), "?filter=status%3Dfailed");
     assert!(browser.page_text().contains("ann · viewer"));
     assert_eq!(browser.eval("document.cookie"), "", "scripts cannot read the session");
-    place.ok(&["tokens", "revoke", "ann"]);
+    sandbox.ok(&["tokens", "revoke", "ann"]);
     browser.go(&web.at("/tasks"));
     assert!(browser.eval("location.pathname").as_str().is_some_and(|path| path == "/login"));
 }
 
 #[test]
 fn double_click_acts_once() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
-    let web = Served::by(&place, &["web", "127.0.0.1:0"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks/1"));
     let sent = "(form => [1, 2].map(() => form.dispatchEvent(new SubmitEvent('submit', { bubbles: true, cancelable: true }))))";
@@ -245,19 +245,19 @@ fn double_click_acts_once() {
     browser.go(&web.at("/tasks"));
     let form = "document.querySelector('form[role=search]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,true");
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }
 
 /// Where a browser says less about where a request comes from. (It also complains
 /// that it takes one of the headers over HTTPS only.)
 #[test]
 fn forms_work_over_plain_http() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://tasks.test:{}", free.port());
     let args = ["web", &free.to_string(), "--web-url", &url, "--web-role", "admin"];
-    let web = Served::by(&place, &args);
+    let web = Served::by(&sandbox, &args);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks/1"));
     browser.follow(|browser| browser.click("form[action='/actions/cancel'] button"));
@@ -268,11 +268,11 @@ fn forms_work_over_plain_http() {
 /// A proxy on this machine brings everybody.
 #[test]
 fn public_url_needs_login() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://tasks.test:{}", free.port());
-    let web = Served::by(&place, &["web", &free.to_string(), "--web-url", &url]);
+    let web = Served::by(&sandbox, &["web", &free.to_string(), "--web-url", &url]);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks/1"));
     let text = browser.page_text();
@@ -282,11 +282,11 @@ fn public_url_needs_login() {
 /// On the page of a task, whatever attempts it has had.
 #[test]
 fn keys_act_on_task() {
-    let place = Place::new();
-    place.ok(&["create", "FailingNotRetryTask"]);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);
-    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
-    eventually("the first has failed", || place.status("1") == "failed");
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "FailingNotRetryTask"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);
+    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0"]);
+    wait_until("the first has failed", || sandbox.status("1") == "failed");
     let mut browser = Browser::start();
     browser.go(&engine.at("/tasks/1"));
     browser.follow(|browser| browser.press("r"));
@@ -298,11 +298,11 @@ fn keys_act_on_task() {
     assert!(browser.text("dialog#confirm").contains("never runs"));
     browser.press("Escape");
     browser.wait("document.querySelector('dialog#confirm') === null");
-    assert_eq!(place.status("2"), "waiting", "a key alone cancels nothing");
+    assert_eq!(sandbox.status("2"), "waiting", "a key alone cancels nothing");
     browser.press("c");
     browser.wait("document.querySelector('dialog#confirm[open]') !== null");
     browser.follow(|browser| browser.press("Enter"));
     assert!(browser.text(".flash").contains("cancelled"), "{}", browser.text(".flash"));
-    assert_eq!(place.status("2"), "cancelled");
-    nothing_to_complain(&mut browser);
+    assert_eq!(sandbox.status("2"), "cancelled");
+    no_page_errors(&mut browser);
 }

@@ -1,9 +1,10 @@
-//! Text that would like to be more than text, in every field that is shown.
+//! Markup in every field that is shown.
 
 use serde_json::json;
 
-use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::support::sandbox;
+use crate::{Browser, Served, no_page_errors};
+use task_engine_test_harness::wait_until;
 
 const HOSTILE: [&str; 8] = [
     "<script>alert(1)</script>",
@@ -16,19 +17,19 @@ const HOSTILE: [&str; 8] = [
     "\u{202e}txt.exe \u{2066}<i id=injected>",
 ];
 
-/// What turns the text beside it round, in the text of a page.
+/// Direction marks in the text of a page.
 const TURNED: &str = "document.body.innerText.match(/[\\u202a-\\u202e\\u2066-\\u2069\\u200e\\u200f\\u0080-\\u009f]/g)?.length ?? 0";
 
-/// Everything that came from data and became a part of a page.
+/// Elements and attributes that came from data.
 const INJECTED: &str = "document.querySelectorAll('#injected, main script, main img[src=x], [onerror], [onload], a[href^=javascript]').length";
 
 #[test]
-fn text_is_escaped_in_pages() {
-    let place = Place::new();
+fn data_never_becomes_markup() {
+    let sandbox = sandbox();
     let mut queues = Vec::new();
     for text in HOSTILE {
         let parameters = json!({ text: text, "waiting_time": text }).to_string();
-        place.ok(&[
+        sandbox.ok(&[
             "create",
             text,
             &parameters,
@@ -41,17 +42,17 @@ fn text_is_escaped_in_pages() {
             "--in",
             "1h",
         ]);
-        place.ok(&["queues", "pause", text, "--reason", text]);
+        sandbox.ok(&["queues", "pause", text, "--reason", text]);
         queues.push(text);
-        // The class exists, its parameters are wrong: the error repeats them.
-        place.ok(&["create", "WaitingTask", &parameters]);
-        place.ok(&["schedules", "add", text, "--cron", "30 2 * * *", text, &parameters]);
-        place.ok(&["tokens", "create", text, "--role", "viewer"]);
+        // The error repeats the invalid parameters.
+        sandbox.ok(&["create", "WaitingTask", &parameters]);
+        sandbox.ok(&["schedules", "add", text, "--cron", "30 2 * * *", text, &parameters]);
+        sandbox.ok(&["tokens", "create", text, "--role", "viewer"]);
     }
-    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0", "--instance", HOSTILE[1]]);
-    eventually("the tasks have failed", || {
-        place.ok(&["tasks", "class=WaitingTask", "status!=waiting", "--json"]).lines().count()
-            + place.ok(&["tasks", "class=WaitingTask", "retries>0", "--json"]).lines().count()
+    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0", "--instance", HOSTILE[1]]);
+    wait_until("the tasks have failed", || {
+        sandbox.ok(&["tasks", "class=WaitingTask", "status!=waiting", "--json"]).lines().count()
+            + sandbox.ok(&["tasks", "class=WaitingTask", "retries>0", "--json"]).lines().count()
             >= HOSTILE.len()
     });
     let mut browser = Browser::start();
@@ -78,7 +79,7 @@ fn text_is_escaped_in_pages() {
             "/schedules/",
             "/errors/",
             "/login?to=",
-            "/schedules/preview?zone=UTC&rule=",
+            "/schedules/preview?time_zone=UTC&rule=",
             "/tasks/preview?verb=retry&filter=",
         ] {
             paths.push(format!("{path}{encoded}"));
@@ -93,13 +94,13 @@ fn text_is_escaped_in_pages() {
             browser.eval("document.querySelector('main').innerHTML")
         );
         assert_eq!(browser.eval(TURNED), 0, "{path}: {}", browser.page_text());
-        // Some of these are not found, or wrong, which the network log tells.
-        let complaints: Vec<_> = browser
-            .complaints()
+        // Some pages are errors, which the log contains.
+        let errors: Vec<_> = browser
+            .errors()
             .into_iter()
             .filter(|it| !it.contains("Failed to load resource"))
             .collect();
-        assert!(complaints.is_empty(), "{path}: {complaints:?}");
+        assert!(errors.is_empty(), "{path}: {errors:?}");
     }
-    nothing_to_complain(&mut browser);
+    no_page_errors(&mut browser);
 }

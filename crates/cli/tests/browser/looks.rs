@@ -1,16 +1,16 @@
-//! How every page looks: with nothing and with something on it, in light and
-//! dark, in narrow and wide windows. Pictures are left in `target/screenshots`
-//! for people to look at; what can be checked without them is checked.
+//! The layout of every page: empty and filled, light and dark, narrow and wide.
+//! Screenshots are kept in `target/screenshots`.
 
 use std::fs;
 use std::path::PathBuf;
 
 use base64::Engine as _;
 
-use crate::support::eventually;
-use crate::{Browser, Place, Served, nothing_to_complain};
+use crate::support::sandbox;
+use crate::{Browser, Served, no_page_errors};
+use task_engine_test_harness::wait_until;
 
-/// Each page, and the name of its picture.
+/// Each page and the name of its screenshot.
 const PAGES: [(&str, &str); 14] = [
     ("/", "overview"),
     ("/?span=day", "overview-day"),
@@ -29,12 +29,12 @@ const PAGES: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn pages_render_well() {
-    let place = Place::new();
-    let demo = Served::by(&place, &["demo", "--stay", "--web", "127.0.0.1:0"]);
-    demo.running.says("The dashboard stays at");
+fn filled_pages_fit_the_window() {
+    let sandbox = sandbox();
+    let demo = Served::by(&sandbox, &["demo", "--stay", "--web", "127.0.0.1:0"]);
+    demo.running.wait_for_log("The dashboard stays at");
     let database = &["--database", "sqlite:task-engine-demo.db"];
-    let run = |args: &[&str]| place.ok(&[args, database].concat());
+    let run = |args: &[&str]| sandbox.ok(&[args, database].concat());
     run(&[
         "schedules",
         "add",
@@ -49,18 +49,18 @@ fn pages_render_well() {
     run(&["queues", "pause", "mail", "--reason", "the provider is down"]);
     run(&["cancel", "101", "--yes"]);
     run(&["tokens", "create", "grafana", "--role", "viewer"]);
-    see_all(&demo, "demo");
+    check_all(&demo, "demo");
 }
 
 #[test]
-fn empty_pages_explain_themselves() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let empty = Served::by(&place, &["web", "127.0.0.1:0"]);
-    see_all(&empty, "empty");
+fn empty_pages_fit_the_window() {
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let empty = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
+    check_all(&empty, "empty");
 }
 
-fn see_all(served: &Served, kind: &str) {
+fn check_all(served: &Served, kind: &str) {
     let mut browser = Browser::start();
     for (width, height) in [(1440, 900), (390, 844)] {
         for dark in [false, true] {
@@ -75,13 +75,13 @@ fn see_all(served: &Served, kind: &str) {
                 keep(&browser.screenshot(), &format!("{kind}-{name}-{theme}-{width}"));
                 fits(&mut browser, path, width);
                 is_named(&mut browser, path);
-                nothing_to_complain(&mut browser);
+                no_page_errors(&mut browser);
             }
         }
     }
 }
 
-/// Nothing sticks out of the window.
+/// No horizontal scrolling.
 fn fits(browser: &mut Browser, path: &str, width: u32) {
     let wide = browser.eval("document.documentElement.scrollWidth").as_u64().unwrap_or(0);
     let out = browser.eval(
@@ -90,7 +90,7 @@ fn fits(browser: &mut Browser, path: &str, width: u32) {
     assert!(wide <= u64::from(width), "{path} is {wide} wide in a window of {width}: {out}");
 }
 
-/// What a screen reader needs: one heading first, and a name for every field.
+/// For screen readers: one first heading, and a label for every field.
 fn is_named(browser: &mut Browser, path: &str) {
     let nameless = browser.eval(
         "[...document.querySelectorAll('input:not([type=hidden]), select, textarea, button, a')]
@@ -113,7 +113,7 @@ fn keep(png: &str, name: &str) {
     fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
 }
 
-/// Text that is cut off at the edge of its card.
+/// Text that is cut off.
 const CUT_OFF: &str = "[...document.querySelectorAll('.card')].filter((card) => {
   const walker = document.createTreeWalker(card, NodeFilter.SHOW_TEXT);
   const edge = card.getBoundingClientRect().right + 1;
@@ -129,7 +129,7 @@ const CUT_OFF: &str = "[...document.querySelectorAll('.card')].filter((card) => 
 
 #[test]
 fn long_exceptions_are_wrapped() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let name = "Very".repeat(80) + "LongError";
     let script = format!(
         "import json, sys
@@ -141,10 +141,10 @@ for line in sys.stdin:
         "[class.long]\nmode = \"lines\"\ncommand = [\"python3\", \"-c\", {}]\n",
         serde_json::Value::from(script)
     );
-    fs::write(place.path("task-engine.toml"), class).expect("a file");
-    place.ok(&["create", "long"]);
-    let engine = Served::by(&place, &["start", "--web", "127.0.0.1:0"]);
-    eventually("it has failed", || place.status("1") == "failed");
+    fs::write(sandbox.path("task-engine.toml"), class).expect("a file");
+    sandbox.ok(&["create", "long"]);
+    let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0"]);
+    wait_until("it has failed", || sandbox.status("1") == "failed");
     let mut browser = Browser::start();
     for path in ["/tasks/1", "/", "/errors", "/tasks"] {
         browser.go(&engine.at(path));

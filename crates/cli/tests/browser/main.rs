@@ -1,4 +1,4 @@
-//! The dashboard as people use it: in a real browser, on the real program.
+//! The dashboard in a real browser, served by the real program.
 
 mod chromium;
 mod does;
@@ -10,24 +10,25 @@ mod support;
 mod watches;
 
 use chromium::Browser;
-use support::{Place, Running, eventually};
+use support::sandbox;
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
-/// A dashboard, served by a command that goes on.
+/// A dashboard of a running command.
 struct Served {
     url: String,
-    running: Running,
+    running: RunningProgram,
 }
 
 impl Served {
-    /// Starts a command that serves one, and waits until it says where.
-    fn by(place: &Place, args: &[&str]) -> Self {
-        let running = place.start(args);
+    /// Starts a command with a dashboard and waits for its address.
+    fn by(sandbox: &Sandbox, args: &[&str]) -> Self {
+        let running = sandbox.start(args);
         let address = || {
             let words = running.err();
             let line = words.lines().find_map(|line| line.strip_prefix("Dashboard: "))?;
             Some(line.trim_end_matches('/').to_owned())
         };
-        eventually("the dashboard says where it is", || address().is_some());
+        wait_until("the dashboard says where it is", || address().is_some());
         Self { url: address().unwrap_or_default(), running }
     }
 
@@ -36,8 +37,8 @@ impl Served {
     }
 }
 
-/// Nothing was refused, nothing failed, nothing popped up.
-fn nothing_to_complain(browser: &mut Browser) {
-    let complaints = browser.complaints();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+/// No errors, policy violations or dialogs.
+fn no_page_errors(browser: &mut Browser) {
+    let errors = browser.errors();
+    assert!(errors.is_empty(), "{errors:#?}");
 }

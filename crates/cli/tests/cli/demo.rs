@@ -1,9 +1,10 @@
 //! `task-engine demo`.
 
-use super::support::{Finished, Place};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::CommandOutput;
 
 /// Both numbers are those of tasks that the demo has just created.
-fn check(demo: &Finished, first: u32) {
+fn check(demo: &CommandOutput, first: u32) {
     assert_eq!(demo.code, Some(0), "{demo:?}");
     let expected = [
         "106 tasks in ".to_owned(),
@@ -25,40 +26,41 @@ fn check(demo: &Finished, first: u32) {
 
 #[test]
 fn demo_ends_and_can_be_repeated() {
-    let place = Place::new();
-    check(&place.run(&["demo"]), 1);
-    check(&place.run(&["demo"]), 107);
-    assert!(place.path("task-engine-demo.db").exists());
-    assert!(!place.path("task-engine.db").exists());
-    let listed = place.ok(&["tasks", "--database", "sqlite:task-engine-demo.db", "--limit", "300"]);
+    let sandbox = sandbox();
+    check(&sandbox.run(&["demo"]), 1);
+    check(&sandbox.run(&["demo"]), 107);
+    assert!(sandbox.path("task-engine-demo.db").exists());
+    assert!(!sandbox.path("task-engine.db").exists());
+    let listed =
+        sandbox.ok(&["tasks", "--database", "sqlite:task-engine-demo.db", "--limit", "300"]);
     assert_eq!(listed.lines().count(), 213);
 
-    check(&place.run(&["demo", "--fresh"]), 1);
-    let refused = place.run(&["demo", "--fresh", "--database", "sqlite:other.db"]);
+    check(&sandbox.run(&["demo", "--fresh"]), 1);
+    let refused = sandbox.run(&["demo", "--fresh", "--database", "sqlite:other.db"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
 }
 
 #[test]
 fn demo_ignores_database_variable() {
-    let place = Place::with_database("sqlite:production.db");
-    let demo = place.start(&["demo"]);
-    demo.says("tasks done");
+    let sandbox = sandbox_on("sqlite:production.db");
+    let demo = sandbox.start(&["demo"]);
+    demo.wait_for_log("tasks done");
     demo.signal("INT");
     let ended = demo.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.out.contains("have not been executed"), "{}", ended.out);
     assert!(!ended.out.contains("not in a minute"), "nothing has failed: {}", ended.out);
-    assert!(!place.path("production.db").exists());
+    assert!(!sandbox.path("production.db").exists());
 
-    let next = place.run(&["demo"]);
+    let next = sandbox.run(&["demo"]);
     assert_eq!(next.code, Some(0), "{next:?}");
     assert!(next.err.contains("of earlier demos are still due and run first"), "{}", next.err);
 }
 
 #[test]
 fn demo_runs_in_memory() {
-    let place = Place::new();
-    let demo = place.run(&["-q", "demo", "--database", "sqlite::memory:"]);
+    let sandbox = sandbox();
+    let demo = sandbox.run(&["-q", "demo", "--database", "sqlite::memory:"]);
     assert_eq!(demo.code, Some(0), "{demo:?}");
     assert!(demo.out.contains("  101 succeeded (stopped)"), "{}", demo.out);
     assert!(!demo.out.contains("Try next"), "{}", demo.out);

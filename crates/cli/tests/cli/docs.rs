@@ -7,9 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use task_engine::postgres::{PgStore, tokio_postgres};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, Running, eventually};
+use super::support::sandbox;
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -44,7 +45,7 @@ fn commands_in_documents_work() {
     for document in documents() {
         let mut document_run = DocumentRun::new();
         if document.ends_with("executables.md") {
-            super::executables::copy_examples(&document_run.place);
+            super::executables::copy_examples(&document_run.sandbox);
         }
         for (language, code) in blocks(&fs::read_to_string(&document).unwrap()) {
             let done = document_run.run_block(language, &code);
@@ -57,9 +58,9 @@ fn commands_in_documents_work() {
 
 /// Runs the blocks of one document, in its own folder.
 struct DocumentRun {
-    place: Place,
+    sandbox: Sandbox,
     /// Processes that are still running.
-    started: Vec<Running>,
+    started: Vec<RunningProgram>,
     /// The address of the dashboard that was started last.
     web: Option<String>,
     /// The database that replaces [`POSTGRES`], if the document uses it.
@@ -76,7 +77,7 @@ const CURL: &str = "curl() { command curl --silent --show-error --fail-with-body
 
 impl DocumentRun {
     fn new() -> Self {
-        Self { place: Place::new(), started: Vec::new(), web: None, postgres: None }
+        Self { sandbox: sandbox(), started: Vec::new(), web: None, postgres: None }
     }
 
     /// Runs a block; returns the number of its commands.
@@ -89,7 +90,7 @@ impl DocumentRun {
                 return Ok(code.lines().count());
             }
             "toml" if code.starts_with("# task-engine.toml\n") => {
-                fs::write(self.place.path("task-engine.toml"), code).unwrap();
+                fs::write(self.sandbox.path("task-engine.toml"), code).unwrap();
             }
             "rust" if code.contains("SqliteStore::open(\"tasks.db\")") => self.start_greeter(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
@@ -113,9 +114,9 @@ impl DocumentRun {
     /// does the same, for the commands that read its tasks.
     fn start_greeter(&mut self) {
         let class = "[class.greet]\ncommand = [\"echo\", \"1\"]\n";
-        fs::write(self.place.path("greeter.toml"), class).unwrap();
+        fs::write(self.sandbox.path("greeter.toml"), class).unwrap();
         let database = ["--database", "sqlite:tasks.db"];
-        self.place.ok(&[&["create", "greet"], &database[..]].concat());
+        self.sandbox.ok(&[&["create", "greet"], &database[..]].concat());
         self.start_engine(
             "start --instance greeter --config greeter.toml --database sqlite:tasks.db",
         );
@@ -131,10 +132,10 @@ impl DocumentRun {
         if !super::executables::is_here(program) {
             return Ok(0);
         }
-        fs::write(self.place.path(file), code).unwrap();
-        let done = self.place.shell(&format!("{setting} {program} {file}"));
+        fs::write(self.sandbox.path(file), code).unwrap();
+        let done = self.sandbox.shell(&format!("{setting} {program} {file}"));
         let id = done.out.trim();
-        if done.code != Some(0) || self.place.run(&["show", id]).code != Some(0) {
+        if done.code != Some(0) || self.sandbox.run(&["show", id]).code != Some(0) {
             return Err(format!("{code}: {done:?}"));
         }
         Ok(1)
@@ -158,7 +159,7 @@ impl DocumentRun {
             Some(("export", rest)) => {
                 let (name, url) = rest.split_once('=').ok_or("export what?")?;
                 assert_eq!(name, "TASK_ENGINE_DATABASE_URL");
-                self.place.move_to(url);
+                self.sandbox.use_database(url);
             }
             Some(("curl", _)) => self.run_curl(&line)?,
             _ if line.contains("cargo ") => names::is_built(&line)?,
@@ -183,21 +184,21 @@ impl DocumentRun {
         if let Some(at) = words.iter().position(|word| *word == "--web") {
             words.insert(at + 1, ANY_PORT);
         }
-        let engine = self.place.start(&words);
-        engine.says("started with");
+        let engine = self.sandbox.start(&words);
+        engine.wait_for_log("started with");
         // Its task ends before the next command.
         let database = words.iter().position(|word| *word == "--database");
         let database = database.map_or(&[][..], |at| &words[at..at + 2]);
         let show = [&["show", "1", "--json"], database].concat();
-        eventually("the task ends", || self.place.ok(&show).contains("\"status\":\"stopped\""));
+        wait_until("the task ends", || self.sandbox.ok(&show).contains("\"status\":\"stopped\""));
         self.started.push(engine);
     }
 
     fn start_web(&mut self, command: &str) {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.insert(1, ANY_PORT);
-        let server = self.place.start(&words);
-        server.says("/\n");
+        let server = self.sandbox.start(&words);
+        server.wait_for_log("/\n");
         let said = server.err();
         let (_, url) = said.rsplit_once("Dashboard: http://").unwrap();
         self.web = url.lines().next().map(|url| url.trim_end_matches('/').to_owned());
@@ -206,7 +207,7 @@ impl DocumentRun {
 
     /// `# exit code 4` behind a command is the expected exit code.
     fn run_shell(&self, line: &str) -> Result<(), String> {
-        let done = self.place.shell(line);
+        let done = self.sandbox.shell(line);
         let code = line.rsplit_once("# exit code ").map_or("0", |(_, code)| code);
         let fits = done.code.is_some_and(|done| done.to_string() == code);
         if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
@@ -215,7 +216,7 @@ impl DocumentRun {
     /// `# 400` behind a request is the expected status.
     fn run_curl(&self, line: &str) -> Result<(), String> {
         let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
-        let done = self.place.shell(&format!("{CURL} {}", line.replace(WEB, web)));
+        let done = self.sandbox.shell(&format!("{CURL} {}", line.replace(WEB, web)));
         let refusal = line.rsplit_once("# ").map(|(_, status)| format!("\"status\":{status},"));
         let fits = match &refusal {
             Some(status) => done.code == Some(22) && done.out.contains(status),
@@ -254,7 +255,7 @@ fn driver(language: &str) -> Option<String> {
             (format!("GEM_PATH='{}':$(gem env gempath)", path("ruby")), r#"ruby -e 'require "pg"'"#)
         }
     };
-    let there = Place::new().shell(&format!("{setting} {probe}")).code == Some(0);
+    let there = sandbox().shell(&format!("{setting} {probe}")).code == Some(0);
     assert!(there || !all, "the driver of {language} is missing in {}", folder.display());
     there.then_some(setting)
 }

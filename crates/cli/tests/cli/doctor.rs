@@ -8,19 +8,20 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::Value;
 use task_engine::postgres::tokio_postgres;
 use task_engine::sqlite::rusqlite;
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Finished, Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{CommandOutput, Sandbox, wait_until};
 
-fn doctor(place: &Place, more: &[&str]) -> (Finished, Value) {
-    let finished = place.run(&[&["doctor", "--json"], more].concat());
+fn doctor(sandbox: &Sandbox, more: &[&str]) -> (CommandOutput, Value) {
+    let finished = sandbox.run(&[&["doctor", "--json"], more].concat());
     let report =
         serde_json::from_str(&finished.out).unwrap_or_else(|e| panic!("{e}: {finished:?}"));
     (finished, report)
 }
 
-fn check(place: &Place, name: &str) -> Value {
-    of(&doctor(place, &[]).1, name)
+fn check(sandbox: &Sandbox, name: &str) -> Value {
+    of(&doctor(sandbox, &[]).1, name)
 }
 
 fn of(report: &Value, name: &str) -> Value {
@@ -54,17 +55,17 @@ async fn client(url: &str) -> tokio_postgres::Client {
     client
 }
 
-fn finds_what_is_wrong_with_the_work(place: &Place) {
-    place.ok(&["migrate"]);
-    let (well, report) = doctor(place, &["--deep"]);
+fn finds_what_is_wrong_with_the_work(sandbox: &Sandbox) {
+    sandbox.ok(&["migrate"]);
+    let (well, report) = doctor(sandbox, &["--deep"]);
     assert_eq!(well.code, Some(0), "{well:?}");
     assert_eq!(of(&report, "ledger")["verdict"], "ok");
     let settings = ["start", "--instance", "web 1", "--heartbeat", "100ms", "--dead-after", "1s"];
-    let (engine, _) = place.start_on_witness(60_000, &settings);
-    let other = place.start(&["start", "--instance", "other", "--recovery", "manual"]);
-    place.ok(&["create", "Stranger"]);
-    place.ok(&["queues", "pause", "mail", "--reason", "provider is down"]);
-    let (fine, report) = doctor(place, &[]);
+    let (engine, _) = sandbox.start_on_witness(60_000, &settings);
+    let other = sandbox.start(&["start", "--instance", "other", "--recovery", "manual"]);
+    sandbox.ok(&["create", "Stranger"]);
+    sandbox.ok(&["queues", "pause", "mail", "--reason", "provider is down"]);
+    let (fine, report) = doctor(sandbox, &[]);
     assert_eq!(fine.code, Some(0), "warnings are no illness: {fine:?}");
     assert_found(
         &of(&report, "unknown_classes"),
@@ -77,22 +78,22 @@ fn finds_what_is_wrong_with_the_work(place: &Place) {
     engine.signal("KILL");
     engine.end();
     let mut orphans = Value::Null;
-    eventually("it is dead", || {
-        orphans = check(place, "orphaned_tasks");
+    wait_until("it is dead", || {
+        orphans = check(sandbox, "orphaned_tasks");
         orphans["verdict"] == "wrong"
     });
     assert_found(&orphans, "wrong", "1 task held by dead engines: web 1", "recover 'web 1'");
-    let shown = place.run(&["doctor"]);
+    let shown = sandbox.run(&["doctor"]);
     assert_eq!(shown.code, Some(6), "{shown:?}");
     for words in ["wrong    orphaned tasks", "→ task-engine recover 'web 1'", "warning  paused"] {
         assert!(shown.out.contains(words), "{words}: {}", shown.out);
     }
-    place.ok(&["recover", "web 1"]);
-    assert_eq!(check(place, "orphaned_tasks")["verdict"], "ok");
+    sandbox.ok(&["recover", "web 1"]);
+    assert_eq!(check(sandbox, "orphaned_tasks")["verdict"], "ok");
     // Now nothing is left to do this work, which is one finding.
     other.signal("KILL");
     other.end();
-    let (found, report) = doctor(place, &[]);
+    let (found, report) = doctor(sandbox, &[]);
     let bad: Vec<_> = names_of_bad(&report);
     assert_eq!(bad, ["engines", "paused_queues"], "{found:?}");
     let engines = of(&report, "engines");
@@ -102,46 +103,46 @@ fn finds_what_is_wrong_with_the_work(place: &Place) {
 
 #[test]
 fn doctor_finds_problems_on_sqlite() {
-    finds_what_is_wrong_with_the_work(&Place::new());
+    finds_what_is_wrong_with_the_work(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_problems_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    finds_what_is_wrong_with_the_work(&Place::with_database(&url));
+    finds_what_is_wrong_with_the_work(&sandbox_on(&url));
 }
 
 #[test]
 fn doctor_finds_changed_sqlite_schema() {
-    let place = Place::new();
-    let missing = place.run(&["doctor"]);
+    let sandbox = sandbox();
+    let missing = sandbox.run(&["doctor"]);
     assert_eq!(missing.code, Some(3), "{missing:?}");
-    place.ok(&["migrate"]);
-    let file = place.path("task-engine.db");
+    sandbox.ok(&["migrate"]);
+    let file = sandbox.path("task-engine.db");
     let db = rusqlite::Connection::open(&file).unwrap();
     db.execute_batch("DROP INDEX task_engine_waiting_lanes").unwrap();
-    let (found, report) = doctor(&place, &[]);
+    let (found, report) = doctor(&sandbox, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
     let schema = of(&report, "schema");
     let name = "the index task_engine_waiting_lanes is missing";
     assert_found(&schema, "wrong", name, "CREATE INDEX task_engine_waiting_lanes");
     // The remedy is one.
     db.execute_batch(schema["remedy"].as_str().unwrap()).unwrap();
-    assert_eq!(check(&place, "schema")["verdict"], "ok");
+    assert_eq!(check(&sandbox, "schema")["verdict"], "ok");
     db.execute_batch("DELETE FROM task_engine_migrations WHERE version > 2").unwrap();
-    assert_found(&check(&place, "tables"), "wrong", "version 2", "task-engine migrate");
+    assert_found(&check(&sandbox, "tables"), "wrong", "version 2", "task-engine migrate");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    assert_found(&check(&place, "permissions"), "warning", "everybody", "chmod o-w");
+    assert_found(&check(&sandbox, "permissions"), "warning", "everybody", "chmod o-w");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_dangerous_server_settings() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    let none = check(&place, "tables");
+    let sandbox = sandbox_on(&url);
+    let none = check(&sandbox, "tables");
     assert_found(&none, "wrong", "there are none", "task-engine migrate");
-    place.ok(&["migrate"]);
-    let (well, report) = doctor(&place, &["--deep"]);
+    sandbox.ok(&["migrate"]);
+    let (well, report) = doctor(&sandbox, &["--deep"]);
     assert_eq!(well.code, Some(0), "{well:?}");
     let checks = report["checks"].as_array().unwrap();
     // Connections and transactions are those of the other tests, too.
@@ -157,7 +158,7 @@ async fn doctor_finds_dangerous_server_settings() {
     let function = "CREATE OR REPLACE FUNCTION task_engine.wake(task_class text, queue text DEFAULT NULL, \
         priority integer DEFAULT NULL) RETURNS boolean LANGUAGE sql AS 'SELECT true'";
     client.batch_execute(function).await.unwrap();
-    let (found, report) = doctor(&place, &[]);
+    let (found, report) = doctor(&sandbox, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
     let durability = of(&report, "durability");
     assert_found(&durability, "wrong", "synchronous_commit is off", "SET synchronous_commit = on");
@@ -178,37 +179,37 @@ async fn doctor_finds_dangerous_server_settings() {
     client.batch_execute(schema["remedy"].as_str().unwrap()).await.unwrap();
     let reset = format!("ALTER DATABASE \"{database}\" RESET ALL");
     client.batch_execute(&reset).await.unwrap();
-    assert_eq!(check(&place, "schema")["verdict"], "ok");
-    assert_eq!(check(&place, "durability")["verdict"], "ok");
+    assert_eq!(check(&sandbox, "schema")["verdict"], "ok");
+    assert_eq!(check(&sandbox, "durability")["verdict"], "ok");
     let scratch = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'te_check%'";
     assert_eq!(client.query_one(scratch, &[]).await.unwrap().get::<_, i64>(0), 0);
     let set = format!("ALTER DATABASE \"{database}\" SET default_transaction_read_only = on");
     client.batch_execute(&set).await.unwrap();
-    assert_found(&check(&place, "writable"), "wrong", "read_only is on", "RESET");
+    assert_found(&check(&sandbox, "writable"), "wrong", "read_only is on", "RESET");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_compares_application_schema() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    place.ok(&["migrate", "--schema", "jobs"]);
-    assert_eq!(of(&doctor(&place, &["--schema", "jobs"]).1, "schema")["verdict"], "ok");
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate", "--schema", "jobs"]);
+    assert_eq!(of(&doctor(&sandbox, &["--schema", "jobs"]).1, "schema")["verdict"], "ok");
     client(&url).await.batch_execute("DROP INDEX jobs.waiting_tasks_by_lane").await.unwrap();
-    let schema = of(&doctor(&place, &["--schema", "jobs"]).1, "schema");
+    let schema = of(&doctor(&sandbox, &["--schema", "jobs"]).1, "schema");
     assert_found(&schema, "wrong", "is missing", "ON jobs.waiting_tasks");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_forgotten_transaction() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    place.ok(&["migrate"]);
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
     let client = client(&format!("{url}?application_name=forgetful")).await;
     client.batch_execute("BEGIN; LOCK TABLE task_engine.waiting_tasks").await.unwrap();
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     let mut report = Value::Null;
-    eventually("it is seen", || {
-        report = doctor(&place, &[]).1;
+    wait_until("it is seen", || {
+        report = doctor(&sandbox, &[]).1;
         of(&report, "transactions")["verdict"] == "wrong"
     });
     let held = of(&report, "transactions");
@@ -218,26 +219,26 @@ async fn doctor_finds_forgotten_transaction() {
     // What cannot be read is said to be so, and hides nothing.
     assert_eq!(of(&report, "tasks")["verdict"], "unknown");
     client.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(check(&place, "transactions")["verdict"], "ok");
+    assert_eq!(check(&sandbox, "transactions")["verdict"], "ok");
 }
 
 /// All tables are named that something is wrong with.
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_names_all_affected_tables() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    place.ok(&["migrate"]);
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
     let client = client(&url).await;
     for table in ["waiting_tasks", "claims"] {
         let off = format!("ALTER TABLE task_engine.{table} SET (autovacuum_enabled = false)");
         client.batch_execute(&off).await.unwrap();
     }
-    let vacuum = check(&place, "vacuum");
+    let vacuum = check(&sandbox, "vacuum");
     assert_found(&vacuum, "wrong", "autovacuum is off for claims, waiting_tasks", "");
     // The remedy is one.
     client.batch_execute(vacuum["remedy"].as_str().unwrap()).await.unwrap();
-    assert_eq!(check(&place, "vacuum")["verdict"], "ok");
-    assert_eq!(check(&place, "distribution")["verdict"], "ok");
+    assert_eq!(check(&sandbox, "vacuum")["verdict"], "ok");
+    assert_eq!(check(&sandbox, "distribution")["verdict"], "ok");
     // What Citus has distributed is in its catalog; no more of it is needed here.
     client
         .batch_execute(
@@ -247,7 +248,7 @@ async fn doctor_names_all_affected_tables() {
         )
         .await
         .unwrap();
-    let (found, report) = doctor(&place, &[]);
+    let (found, report) = doctor(&sandbox, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
     let distributed = of(&report, "distribution");
     assert_found(&distributed, "wrong", "claims (distributed by Citus)", "undistribute_table");
@@ -257,9 +258,9 @@ async fn doctor_names_all_affected_tables() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_leave_server_log_clean() {
     let server = TestServer::start();
-    let place = Place::with_database(&server.create_database().await);
-    place.ok(&["migrate"]);
-    place.ok(&["create", "WaitingTask", "--count", "200"]);
+    let sandbox = sandbox_on(&server.create_database().await);
+    sandbox.ok(&["migrate"]);
+    sandbox.ok(&["create", "WaitingTask", "--count", "200"]);
     for _ in 0..3 {
         for command in [
             &["verify"][..],
@@ -270,7 +271,7 @@ async fn commands_leave_server_log_clean() {
             &["stats"],
             &["export"],
         ] {
-            place.ok(command);
+            sandbox.ok(command);
         }
     }
     let log = server.log();
@@ -283,9 +284,9 @@ async fn commands_leave_server_log_clean() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_lost_notifications() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    place.ok(&["migrate"]);
-    assert_eq!(check(&place, "wake_ups")["verdict"], "ok");
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
+    assert_eq!(check(&sandbox, "wake_ups")["verdict"], "ok");
     let server = url.split('@').nth(1).unwrap().split('/').next().unwrap().to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -298,7 +299,7 @@ async fn doctor_finds_lost_notifications() {
         }
     });
     let database = url.rsplit('/').next().unwrap();
-    let deaf = Place::with_database(&format!("postgres://postgres@127.0.0.1:{port}/{database}"));
+    let deaf = sandbox_on(&format!("postgres://postgres@127.0.0.1:{port}/{database}"));
     let (found, report) = doctor(&deaf, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
     let wake_ups = of(&report, "wake_ups");
@@ -320,8 +321,8 @@ fn pass_all_but_notifications(mut server: TcpStream, mut client: TcpStream) -> O
 
 #[test]
 fn doctor_reports_unreachable_server() {
-    let place = Place::with_database("postgres://postgres:secret@127.0.0.1:1/none");
-    let (found, report) = doctor(&place, &[]);
+    let sandbox = sandbox_on("postgres://postgres:secret@127.0.0.1:1/none");
+    let (found, report) = doctor(&sandbox, &[]);
     assert_eq!(found.code, Some(6), "{found:?}");
     assert_found(&of(&report, "connection"), "wrong", "cannot be reached", "start the server");
     assert!(!format!("{found:?}").contains("secret"), "{found:?}");
@@ -329,42 +330,42 @@ fn doctor_reports_unreachable_server() {
 
 #[test]
 fn verify_reports_violations_and_scope() {
-    let place = Place::new();
-    place.ok(&["create", "a", "--count", "3"]);
-    let well = place.run(&["verify"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "a", "--count", "3"]);
+    let well = sandbox.run(&["verify"]);
     assert_eq!((well.code, well.out.as_str()), (Some(0), ""), "{well:?}");
     assert!(well.err.contains("checked 3 tasks (3 waiting, 0 running)"), "{}", well.err);
-    let db = rusqlite::Connection::open(place.path("task-engine.db")).unwrap();
+    let db = rusqlite::Connection::open(sandbox.path("task-engine.db")).unwrap();
     db.execute_batch("DELETE FROM task_engine_waiting_tasks WHERE task_id = 2").unwrap();
-    let broken = place.run(&["verify"]);
+    let broken = sandbox.run(&["verify"]);
     assert_eq!(broken.code, Some(6), "{broken:?}");
     assert!(broken.out.contains("task 2 "), "{}", broken.out);
-    let json = place.run(&["verify", "--json"]);
+    let json = sandbox.run(&["verify", "--json"]);
     let report: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!((json.code, &report["checked"]["tasks"]), (Some(6), &3.into()));
     assert_eq!(report["violations"].as_array().unwrap().len(), 1, "{report}");
-    assert_found(&of(&doctor(&place, &["--deep"]).1, "ledger"), "wrong", "task 2", "verify");
-    let lost = place.run(&["export"]);
+    assert_found(&of(&doctor(&sandbox, &["--deep"]).1, "ledger"), "wrong", "task 2", "verify");
+    let lost = sandbox.run(&["export"]);
     assert_eq!(lost.code, Some(1), "a lost task is not passed over: {lost:?}");
 }
 
 #[test]
 fn completions_and_manual_pages() {
-    let place = Place::new();
+    let sandbox = sandbox();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let text = place.ok(&["completions", shell]);
+        let text = sandbox.ok(&["completions", shell]);
         assert!(text.contains("doctor") && text.contains("export"), "{shell}");
     }
-    assert_eq!(place.run(&["completions", "tcsh"]).code, Some(2));
-    let page = place.ok(&["man"]);
+    assert_eq!(sandbox.run(&["completions", "tcsh"]).code, Some(2));
+    let page = sandbox.ok(&["man"]);
     assert!(page.contains(".TH task-engine 1") && page.contains("Exit codes"), "{page}");
-    let page = place.ok(&["man", "queues", "pause"]);
+    let page = sandbox.ok(&["man", "queues", "pause"]);
     assert!(page.contains(".TH task-engine-queues-pause 1"), "{page}");
-    assert_eq!(place.run(&["man", "nonsense"]).code, Some(3));
-    let written = place.ok(&["man", "--dir", "pages"]);
+    assert_eq!(sandbox.run(&["man", "nonsense"]).code, Some(3));
+    let written = sandbox.ok(&["man", "--dir", "pages"]);
     assert!(written.lines().any(|line| line == "pages/task-engine-import.1"), "{written}");
     for file in written.lines() {
-        let text = fs::read_to_string(place.path(file)).unwrap();
+        let text = fs::read_to_string(sandbox.path(file)).unwrap();
         assert!(text.contains(".SH NAME"), "{file}");
     }
     assert!(!written.contains("supervise-executable"), "hidden commands are not listed: {written}");

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, Running, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{RunningProgram, Sandbox, not_run, wait_until};
 
 const ENDED: [&str; 3] = ["stopped", "failed", "cancelled"];
 
@@ -17,17 +18,17 @@ pub(super) fn class(name: &str, settings: &str, script: &str) -> String {
     format!("[class.{name}]\n{settings}\ncommand = [\"sh\", \"-c\", '''{script}''']\n")
 }
 
-pub(super) fn file(place: &Place, text: &str) {
-    fs::write(place.path("task-engine.toml"), text).unwrap();
+pub(super) fn file(sandbox: &Sandbox, text: &str) {
+    fs::write(sandbox.path("task-engine.toml"), text).unwrap();
 }
 
-pub(super) fn create(place: &Place, class: &str, parameters: &str) -> String {
-    place.ok(&["create", class, parameters]).trim().to_owned()
+pub(super) fn create(sandbox: &Sandbox, class: &str, parameters: &str) -> String {
+    sandbox.ok(&["create", class, parameters]).trim().to_owned()
 }
 
-pub(super) fn ended(place: &Place, id: &str) -> Value {
-    eventually(&format!("task {id} ends"), || ENDED.contains(&place.status(id).as_str()));
-    place.task(id)
+pub(super) fn ended(sandbox: &Sandbox, id: &str) -> Value {
+    wait_until(&format!("task {id} ends"), || ENDED.contains(&sandbox.status(id).as_str()));
+    sandbox.task(id)
 }
 
 pub(super) fn execution(task: &Value, number: usize) -> &Value {
@@ -40,8 +41,8 @@ pub(super) fn error(task: &Value) -> String {
 }
 
 /// The processes that have written their numbers to a file.
-pub(super) fn pids(place: &Place) -> Vec<u32> {
-    let text = fs::read_to_string(place.path("pids")).unwrap_or_default();
+pub(super) fn pids(sandbox: &Sandbox) -> Vec<u32> {
+    let text = fs::read_to_string(sandbox.path("pids")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
@@ -50,7 +51,7 @@ pub(super) fn lives(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-pub(super) fn stop(engine: Running) {
+pub(super) fn stop(engine: RunningProgram) {
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
@@ -63,15 +64,15 @@ fn example(file: &str) -> PathBuf {
 pub(super) fn is_here(program: &str) -> bool {
     let here = Command::new(program).arg("--version").output().is_ok();
     if !here {
-        eprintln!("{program} is not on this machine: what needs it is not run");
+        not_run("executables", &format!("{program} is missing"));
     }
     here
 }
 
-pub(super) fn copy_examples(place: &Place) {
+pub(super) fn copy_examples(sandbox: &Sandbox) {
     for entry in fs::read_dir(example("")).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), place.path(entry.file_name().to_str().unwrap())).unwrap();
+        fs::copy(entry.path(), sandbox.path(entry.file_name().to_str().unwrap())).unwrap();
     }
 }
 
@@ -86,18 +87,18 @@ echo ready >&2
 while :; do sleep 1000; done
 "#;
 
-fn script_runs_as_task(place: &Place) {
+fn script_runs_as_task(sandbox: &Sandbox) {
     for name in ["task-engine.toml", "greet.sh"] {
-        fs::copy(example(name), place.path(name)).unwrap();
+        fs::copy(example(name), sandbox.path(name)).unwrap();
     }
     assert_eq!(fs::read_to_string(example("task-engine.toml")).unwrap().lines().count(), 3);
-    let good = create(place, "greet", r#"{"name": "Ada"}"#);
-    let bad = create(place, "greet", "{}");
-    let engine = place.start(&["start"]);
-    let good = ended(place, &good);
+    let good = create(sandbox, "greet", r#"{"name": "Ada"}"#);
+    let bad = create(sandbox, "greet", "{}");
+    let engine = sandbox.start(&["start"]);
+    let good = ended(sandbox, &good);
     assert_eq!(execution(&good, 0)["result"], json!({"greeting": "Hello, Ada!"}));
     assert_eq!(good["log"][0]["message"], "greeting Ada, attempt 1");
-    let bad = ended(place, &bad);
+    let bad = ended(sandbox, &bad);
     assert_eq!(bad["executions"].as_array().unwrap().len(), 1, "not retried");
     assert!(error(&bad).starts_with("ExitCode100: exit code 100: name is missing"));
     stop(engine);
@@ -105,13 +106,13 @@ fn script_runs_as_task(place: &Place) {
 
 #[test]
 fn script_runs_as_task_on_sqlite() {
-    script_runs_as_task(&Place::new());
+    script_runs_as_task(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn script_runs_as_task_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    script_runs_as_task(&Place::with_database(&url));
+    script_runs_as_task(&sandbox_on(&url));
 }
 
 #[test]
@@ -129,8 +130,8 @@ fn examples_run_if_language_is_installed() {
         ("add", "python3", r#"{"a": 1, "b": 2}"#, json!(3)),
         ("multiply", "python3", r#"{"a": 3, "b": 2}"#, json!(6)),
     ];
-    let place = Place::new();
-    copy_examples(&place);
+    let sandbox = sandbox();
+    copy_examples(&sandbox);
     let cases: Vec<_> = cases.into_iter().filter(|case| is_here(case.1)).collect();
     // A file that names a missing program is refused; so what is missing goes.
     let all = fs::read_to_string(example("all.toml")).unwrap();
@@ -139,10 +140,10 @@ fn examples_run_if_language_is_installed() {
         let is_class = cases.iter().any(|case| table.starts_with(&format!("class.{}]", case.0)));
         is_class || (table.starts_with("worker.") && is_here("python3"))
     };
-    file(&place, &tables.filter(is_kept).map(|table| format!("[{table}\n")).collect::<String>());
-    let engine = place.start(&["start"]);
+    file(&sandbox, &tables.filter(is_kept).map(|table| format!("[{table}\n")).collect::<String>());
+    let engine = sandbox.start(&["start"]);
     for (class, _, parameters, result) in cases {
-        let task = ended(&place, &create(&place, class, parameters));
+        let task = ended(&sandbox, &create(&sandbox, class, parameters));
         assert_eq!(execution(&task, 0)["result"], result, "{class}: {task}");
     }
     stop(engine);
@@ -150,16 +151,16 @@ fn examples_run_if_language_is_installed() {
 
 #[test]
 fn executable_environment_is_isolated() {
-    let place = Place::new();
-    fs::create_dir(place.path("inside")).unwrap();
+    let sandbox = sandbox();
+    fs::create_dir(sandbox.path("inside")).unwrap();
     let settings =
         "env = { COLOUR = \"blue\" }\npass_env = [\"CARGO_PKG_NAME\"]\nfolder = \"inside\"";
-    file(&place, &class("facts", settings, "pwd >&2; env >&2; cat"));
+    file(&sandbox, &class("facts", settings, "pwd >&2; env >&2; cat"));
     let id =
-        place.ok(&["create", "facts", r#"{"n": 12345678901234567890}"#, "--correlation", "c-7"]);
-    let engine = place.start(&["start"]);
-    let task = ended(&place, id.trim());
-    assert_eq!(execution(&task, 0)["result"], task["task_parameters"], "not a digit is lost");
+        sandbox.ok(&["create", "facts", r#"{"n": 12345678901234567890}"#, "--correlation", "c-7"]);
+    let engine = sandbox.start(&["start"]);
+    let task = ended(&sandbox, id.trim());
+    assert_eq!(execution(&task, 0)["result"], task["parameters"], "not a digit is lost");
     let lines: Vec<&str> =
         task["log"].as_array().unwrap().iter().map(|l| l["message"].as_str().unwrap()).collect();
     assert!(lines[0].ends_with("/inside"), "{lines:?}");
@@ -183,10 +184,10 @@ fn executable_environment_is_isolated() {
 
 #[test]
 fn exit_codes_are_recorded_as_documented() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let never = "retry = { maximum = 0 }";
     file(
-        &place,
+        &sandbox,
         &[
             class("Empty", never, "true"),
             class("Code", never, "echo one >&2; echo two >&2; exit 3"),
@@ -202,8 +203,8 @@ fn exit_codes_are_recorded_as_documented() {
         .concat()
         .replace("'\\''", "'"),
     );
-    let engine = place.start(&["start"]);
-    let run = |class: &str| ended(&place, &create(&place, class, "{}"));
+    let engine = sandbox.start(&["start"]);
+    let run = |class: &str| ended(&sandbox, &create(&sandbox, class, "{}"));
     assert_eq!(execution(&run("Empty"), 0)["result"], Value::Null);
     assert_eq!(run("Empty")["status"], "stopped");
     let code = run("Code");
@@ -217,10 +218,10 @@ fn exit_codes_are_recorded_as_documented() {
     assert_eq!(run("Closed")["status"], "stopped");
     assert_eq!(run("Deep")["status"], "stopped");
     for (class, hours) in [("Later", 1), ("LaterByRule", 2)] {
-        let id = create(&place, class, "{}");
-        let attempts = || place.task(&id)["executions"].as_array().map_or(0, Vec::len);
-        eventually("the first attempt", || attempts() == 1 && place.status(&id) == "waiting");
-        let task = place.task(&id);
+        let id = create(&sandbox, class, "{}");
+        let attempts = || sandbox.task(&id)["executions"].as_array().map_or(0, Vec::len);
+        wait_until("the first attempt", || attempts() == 1 && sandbox.status(&id) == "waiting");
+        let task = sandbox.task(&id);
         assert_eq!(execution(&task, 0)["status"], "snoozed", "{task}");
         assert_eq!(task["retry_number"], 0, "no retry is used: {task}");
         let time = |key: &str| task[key].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
@@ -233,31 +234,31 @@ fn exit_codes_are_recorded_as_documented() {
 
 #[test]
 fn missing_program_fails_task_only() {
-    let place = Place::new();
-    fs::copy(example("greet.sh"), place.path("gone.sh")).unwrap();
-    fs::copy(example("greet.sh"), place.path("bare.sh")).unwrap();
-    fs::write(place.path("bare.sh"), "echo 1\n").unwrap();
+    let sandbox = sandbox();
+    fs::copy(example("greet.sh"), sandbox.path("gone.sh")).unwrap();
+    fs::copy(example("greet.sh"), sandbox.path("bare.sh")).unwrap();
+    fs::write(sandbox.path("bare.sh"), "echo 1\n").unwrap();
     let classes = ["gone", "bare"].map(|name| {
         format!("[class.{name}]\ncommand = [\"{name}.sh\"]\nretry = {{ maximum = 0 }}\n")
     });
-    file(&place, &classes.concat());
-    let engine = place.start(&["start"]);
-    engine.says("started with");
-    fs::remove_file(place.path("gone.sh")).unwrap();
-    let task = ended(&place, &create(&place, "gone", "{}"));
+    file(&sandbox, &classes.concat());
+    let engine = sandbox.start(&["start"]);
+    engine.wait_for_log("started with");
+    fs::remove_file(sandbox.path("gone.sh")).unwrap();
+    let task = ended(&sandbox, &create(&sandbox, "gone", "{}"));
     assert!(error(&task).starts_with("NotStarted: "), "{task}");
     assert!(error(&task).contains("gone.sh cannot be started: No such file"), "{task}");
-    let task = ended(&place, &create(&place, "bare", "{}"));
-    assert!(error(&task).contains("must say what runs it, like #!/bin/sh"), "{task}");
+    let task = ended(&sandbox, &create(&sandbox, "bare", "{}"));
+    assert!(error(&task).contains("must name its interpreter, like #!/bin/sh"), "{task}");
     stop(engine);
 }
 
 #[test]
 fn floods_and_silence_block_no_task() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let never = "retry = { maximum = 0 }";
     file(
-        &place,
+        &sandbox,
         &[
             class("FloodOut", never, "yes"),
             class("SmallLimit", "result_bytes = 5\nretry = { maximum = 0 }", "echo 12345678"),
@@ -273,11 +274,11 @@ fn floods_and_silence_block_no_task() {
         .concat()
         .replace("tr '\\0' 'x'", "tr \\\\0 x"),
     );
-    let engine = place.start(&["start"]);
+    let engine = sandbox.start(&["start"]);
     let large = json!({ "x": "y".repeat(900_000) }).to_string();
     let run_with = |class: &str, parameters: &str| {
-        let created = place.run_with_input(&["create", class, "-"], parameters.as_bytes());
-        ended(&place, created.out.trim())
+        let created = sandbox.run_with_input(&["create", class, "-"], parameters.as_bytes());
+        ended(&sandbox, created.out.trim())
     };
     let run = |class: &str| run_with(class, "{}");
     let flood = run("FloodOut");
@@ -301,50 +302,50 @@ fn floods_and_silence_block_no_task() {
 /// Short executables end before their supervisors have read all frames.
 #[test]
 fn many_short_executables_succeed() {
-    let place = Place::new();
-    file(&place, &class("short", "retry = { maximum = 0 }", ":"));
-    place.ok(&["create", "short", "{}", "--count", "200"]);
-    let engine = place.start(&["start", "--workers", "8"]);
-    eventually("all end", || {
-        place.tasks().iter().all(|task| ENDED.contains(&task["status"].as_str().unwrap()))
+    let sandbox = sandbox();
+    file(&sandbox, &class("short", "retry = { maximum = 0 }", ":"));
+    sandbox.ok(&["create", "short", "{}", "--count", "200"]);
+    let engine = sandbox.start(&["start", "--workers", "8"]);
+    wait_until("all end", || {
+        sandbox.tasks().iter().all(|task| ENDED.contains(&task["status"].as_str().unwrap()))
     });
-    assert!(place.tasks().iter().all(|task| task["status"] == "stopped"));
+    assert!(sandbox.tasks().iter().all(|task| task["status"] == "stopped"));
     stop(engine);
 }
 
 #[test]
 fn log_is_live() {
-    let place = Place::new();
-    file(&place, &class("talks", "", "echo first >&2; while [ ! -e go ]; do sleep 0.02; done"));
-    let id = create(&place, "talks", "{}");
-    let engine = place.start(&["start"]);
-    eventually("the first line", || place.ok(&["logs", &id]).contains("first"));
-    assert_eq!(place.status(&id), "running");
-    fs::write(place.path("go"), "").unwrap();
-    assert_eq!(ended(&place, &id)["status"], "stopped");
+    let sandbox = sandbox();
+    file(&sandbox, &class("talks", "", "echo first >&2; while [ ! -e go ]; do sleep 0.02; done"));
+    let id = create(&sandbox, "talks", "{}");
+    let engine = sandbox.start(&["start"]);
+    wait_until("the first line", || sandbox.ok(&["logs", &id]).contains("first"));
+    assert_eq!(sandbox.status(&id), "running");
+    fs::write(sandbox.path("go"), "").unwrap();
+    assert_eq!(ended(&sandbox, &id)["status"], "stopped");
     stop(engine);
 }
 
 #[test]
 fn timeout_kills_whole_process_tree() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let settings = "timeout = \"3s\"\ngrace = \"300ms\"\nretry = { maximum = 0 }";
     let obeys = "trap \"echo bye >&2; exit 0\" TERM; while :; do sleep 0.02; done";
     file(
-        &place,
+        &sandbox,
         &[class("stubborn", settings, STUBBORN), class("obeys", settings, obeys)].concat(),
     );
-    let (id, obeying) = (create(&place, "stubborn", "{}"), create(&place, "obeys", "{}"));
-    let engine = place.start(&["start"]);
-    let task = ended(&place, &id);
+    let (id, obeying) = (create(&sandbox, "stubborn", "{}"), create(&sandbox, "obeys", "{}"));
+    let engine = sandbox.start(&["start"]);
+    let task = ended(&sandbox, &id);
     assert!(
         error(&task).starts_with("Timeout: not finished after 3 s; killed by signal 9"),
         "{task}"
     );
     // Not "soon after": the attempt ends when its processes have.
-    assert_eq!(pids(&place).len(), 3);
-    assert!(!pids(&place).into_iter().any(lives));
-    let task = ended(&place, &obeying);
+    assert_eq!(pids(&sandbox).len(), 3);
+    assert!(!pids(&sandbox).into_iter().any(lives));
+    let task = ended(&sandbox, &obeying);
     assert!(error(&task).starts_with("Timeout: not finished after 3 s; exit code 0"), "{task}");
     assert!(task["log"].as_array().unwrap().iter().any(|line| line["message"] == "bye"), "{task}");
     stop(engine);
@@ -352,32 +353,32 @@ fn timeout_kills_whole_process_tree() {
 
 #[test]
 fn started_processes_end_with_attempt() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let script = r#"
 sleep 1000 & echo $! >> pids
 setsid sh -c "echo \$\$ >> pids; exec sleep 1001" &
 while [ $(wc -l < pids) -lt 2 ]; do sleep 0.02; done
 echo 5"#;
-    file(&place, &class("leaves", "", script));
-    let engine = place.start(&["start"]);
-    let task = ended(&place, &create(&place, "leaves", "{}"));
+    file(&sandbox, &class("leaves", "", script));
+    let engine = sandbox.start(&["start"]);
+    let task = ended(&sandbox, &create(&sandbox, "leaves", "{}"));
     assert_eq!(execution(&task, 0)["result"], 5);
-    assert!(!pids(&place).into_iter().any(lives), "{:?}", pids(&place));
+    assert!(!pids(&sandbox).into_iter().any(lives), "{:?}", pids(&sandbox));
     stop(engine);
 }
 
-fn cancelling(place: &Place) {
+fn cancelling(sandbox: &Sandbox) {
     let obeys = "trap \"echo bye >&2; exit 4\" TERM; echo ready >&2; while :; do sleep 0.02; done";
     let finishes = "trap \"echo 9; exit 0\" TERM; echo ready >&2; while :; do sleep 0.02; done";
     let stubborn = class("stubborn", "grace = \"300ms\"", STUBBORN);
     let classes = [class("obeys", "", obeys), class("finishes", "", finishes), stubborn];
-    file(place, &classes.concat());
-    let engine = place.start(&["start"]);
+    file(sandbox, &classes.concat());
+    let engine = sandbox.start(&["start"]);
     let cancel = |class: &str| {
-        let id = create(place, class, "{}");
-        eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
-        place.run(&["cancel", &id, "--wait"]);
-        ended(place, &id)
+        let id = create(sandbox, class, "{}");
+        wait_until("it runs", || sandbox.ok(&["logs", &id]).contains("ready"));
+        sandbox.run(&["cancel", &id, "--wait"]);
+        ended(sandbox, &id)
     };
     let task = cancel("obeys");
     assert_eq!(
@@ -392,108 +393,111 @@ fn cancelling(place: &Place) {
         (&task["status"], &execution(&task, 0)["cancel"]["outcome"]),
         (&json!("cancelled"), &json!("killed"))
     );
-    eventually("nothing is left", || !pids(place).into_iter().any(lives));
-    assert_eq!(pids(place).len(), 3);
+    wait_until("nothing is left", || !pids(sandbox).into_iter().any(lives));
+    assert_eq!(pids(sandbox).len(), 3);
     stop(engine);
 }
 
 #[test]
 fn cancel_signals_then_kills_on_sqlite() {
-    cancelling(&Place::new());
+    cancelling(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_signals_then_kills_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    cancelling(&Place::with_database(&url));
+    cancelling(&sandbox_on(&url));
 }
 
 /// An engine with a stubborn executable that has started all it will.
-fn stubborn_engine(place: &Place) -> (Running, String) {
-    file(place, &class("stubborn", "", STUBBORN));
-    let id = create(place, "stubborn", "{}");
-    let engine = place.start(&["start"]);
-    eventually("all processes run", || pids(place).len() == 3);
-    assert!(pids(place).into_iter().all(lives));
+fn stubborn_engine(sandbox: &Sandbox) -> (RunningProgram, String) {
+    file(sandbox, &class("stubborn", "", STUBBORN));
+    let id = create(sandbox, "stubborn", "{}");
+    let engine = sandbox.start(&["start"]);
+    wait_until("all processes run", || pids(sandbox).len() == 3);
+    assert!(pids(sandbox).into_iter().all(lives));
     (engine, id)
 }
 
 #[test]
 fn forced_stop_leaves_no_process() {
-    let place = Place::new();
-    let (engine, id) = stubborn_engine(&place);
+    let sandbox = sandbox();
+    let (engine, id) = stubborn_engine(&sandbox);
     engine.signal("TERM");
-    engine.says("running ones finish");
+    engine.wait_for_log("running tasks finish");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(9));
-    eventually("nothing is left", || !pids(&place).into_iter().any(lives));
-    assert_eq!(place.status(&id), "waiting");
+    wait_until("nothing is left", || !pids(&sandbox).into_iter().any(lives));
+    assert_eq!(sandbox.status(&id), "waiting");
 }
 
 #[test]
 fn killed_engine_leaves_no_process() {
-    let place = Place::new();
-    let (engine, _) = stubborn_engine(&place);
+    let sandbox = sandbox();
+    let (engine, _) = stubborn_engine(&sandbox);
     engine.signal("KILL");
     assert_eq!(engine.end().code, None);
-    eventually("nothing is left", || !pids(&place).into_iter().any(lives));
+    wait_until("nothing is left", || !pids(&sandbox).into_iter().any(lives));
 }
 
 #[test]
 fn killed_supervisor_is_noticed() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let script = "cat >/dev/null; echo $$ >> pids; kill -9 $PPID; while :; do sleep 1000; done";
-    file(&place, &class("patricide", "retry = { maximum = 0 }", script));
-    let engine = place.start(&["start"]);
-    let task = ended(&place, &create(&place, "patricide", "{}"));
+    file(&sandbox, &class("patricide", "retry = { maximum = 0 }", script));
+    let engine = sandbox.start(&["start"]);
+    let task = ended(&sandbox, &create(&sandbox, "patricide", "{}"));
     assert!(error(&task).starts_with("Unsupervised: "), "{task}");
-    eventually("nothing is left", || !pids(&place).into_iter().any(lives));
+    wait_until("nothing is left", || !pids(&sandbox).into_iter().any(lives));
     stop(engine);
 }
 
 #[test]
 fn executable_finishes_when_engine_stops() {
-    let place = Place::new();
+    let sandbox = sandbox();
     file(
-        &place,
+        &sandbox,
         &class("slow", "", "echo ready >&2; while [ ! -e go ]; do sleep 0.02; done; echo 1"),
     );
-    let id = create(&place, "slow", "{}");
-    let engine = place.start(&["start"]);
-    eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
+    let id = create(&sandbox, "slow", "{}");
+    let engine = sandbox.start(&["start"]);
+    wait_until("it runs", || sandbox.ok(&["logs", &id]).contains("ready"));
     engine.signal("INT");
-    engine.says("running ones finish");
-    fs::write(place.path("go"), "").unwrap();
+    engine.wait_for_log("running tasks finish");
+    fs::write(sandbox.path("go"), "").unwrap();
     assert_eq!(engine.end().code, Some(0));
-    assert_eq!(execution(&place.task(&id), 0)["result"], 1);
+    assert_eq!(execution(&sandbox.task(&id), 0)["result"], 1);
 }
 
 #[test]
 fn class_sets_queue_and_priority() {
-    let place = Place::new();
-    file(&place, &class("mail", "queue = \"post\"\npriority = 7", "echo 1"));
-    let id = create(&place, "mail", "{}");
-    let task = place.task(&id);
+    let sandbox = sandbox();
+    file(&sandbox, &class("mail", "queue = \"post\"\npriority = 7", "echo 1"));
+    let id = create(&sandbox, "mail", "{}");
+    let task = sandbox.task(&id);
     assert_eq!((&task["queue"], &task["priority"]), (&json!("post"), &json!(7)));
-    let other = place.ok(&["create", "mail", "--queue", "default", "--priority", "-1"]);
-    let task = place.task(other.trim());
+    let other = sandbox.ok(&["create", "mail", "--queue", "default", "--priority", "-1"]);
+    let task = sandbox.task(other.trim());
     assert_eq!((&task["queue"], &task["priority"]), (&json!("default"), &json!(-1)));
     // Both queues are served without a word.
-    let engine = place.start(&["start"]);
-    assert_eq!(ended(&place, &id)["status"], "stopped");
-    assert_eq!(ended(&place, other.trim())["status"], "stopped");
+    let engine = sandbox.start(&["start"]);
+    assert_eq!(ended(&sandbox, &id)["status"], "stopped");
+    assert_eq!(ended(&sandbox, other.trim())["status"], "stopped");
     stop(engine);
 }
 
 #[test]
 fn check_needs_no_database() {
-    let place = Place::new();
-    let missing = place.run(&["check"]);
+    let sandbox = sandbox();
+    let missing = sandbox.run(&["check"]);
     assert_eq!(missing.code, Some(3));
     assert!(missing.err.contains("there is no file task-engine.toml"), "{}", missing.err);
-    file(&place, "[class.a]\nqueue = \"\"\n\n[class.b]\ncommand = [\"no-such\"]\nprocesses = 2\n");
+    file(
+        &sandbox,
+        "[class.a]\nqueue = \"\"\n\n[class.b]\ncommand = [\"no-such\"]\nprocesses = 2\n",
+    );
     for command in [&["check"][..], &["start"], &["start", "--config", "task-engine.toml"]] {
-        let wrong = place.run(command);
+        let wrong = sandbox.run(command);
         assert_eq!((wrong.code, wrong.out.as_str()), (Some(2), ""), "{command:?}: {wrong:?}");
         for words in [
             "4 errors in task-engine.toml:",
@@ -505,7 +509,7 @@ fn check_needs_no_database() {
             assert!(wrong.err.contains(words), "{words}: {}", wrong.err);
         }
     }
-    let wrong = place.run(&["check", "--json"]);
+    let wrong = sandbox.run(&["check", "--json"]);
     let document: Value = serde_json::from_str(&wrong.out).unwrap();
     assert_eq!((wrong.code, document["errors"].as_array().unwrap().len()), (Some(2), 4));
     assert_eq!(
@@ -516,24 +520,24 @@ fn check_needs_no_database() {
         ("comand = [\"sh\"]", "2:1: \"comand\" is not known here; did you mean command?"),
         ("command = [\"sh\"]\ntimeout = \"soon\"", "3:11: \"soon\": this is not a duration"),
     ] {
-        file(&place, &format!("[class.a]\n{text}\n"));
-        let wrong = place.run(&["check"]);
+        file(&sandbox, &format!("[class.a]\n{text}\n"));
+        let wrong = sandbox.run(&["check"]);
         assert_eq!(wrong.code, Some(2), "{wrong:?}");
         assert!(wrong.err.contains(words), "{}", wrong.err);
     }
-    file(&place, "[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]\n");
-    let twice = place.run(&["check"]);
+    file(&sandbox, "[class.a]\ncommand = [\"sh\"]\n[class.a]\ncommand = [\"sh\"]\n");
+    let twice = sandbox.run(&["check"]);
     assert_eq!(twice.code, Some(2));
     assert!(twice.err.contains("task-engine.toml:3:8: "), "{}", twice.err);
-    assert!(!place.path("task-engine.db").exists(), "nothing was made");
+    assert!(!sandbox.path("task-engine.db").exists(), "nothing was made");
 
-    let good = place.path("elsewhere.toml");
+    let good = sandbox.path("elsewhere.toml");
     fs::write(&good, class("fine", "", "true")).unwrap();
-    let checked = place.run(&["check", "elsewhere.toml"]);
+    let checked = sandbox.run(&["check", "elsewhere.toml"]);
     assert_eq!(checked.code, Some(0));
     assert!(checked.out.contains("fine   once  none     default"), "{}", checked.out);
     assert!(checked.err.contains("1 class, no errors"), "{}", checked.err);
-    let missing = place.run(&["start", "--config", "nowhere.toml"]);
+    let missing = sandbox.run(&["start", "--config", "nowhere.toml"]);
     assert_eq!(missing.code, Some(3), "{}", missing.err);
 }
 
@@ -547,15 +551,15 @@ fn guide_shows_working_files() {
         let parts = guide.split(&fence).skip(1);
         parts.map(|part| format!("{}\n", part.split("\n```").next().unwrap())).collect()
     };
-    let place = Place::new();
-    copy_examples(&place);
+    let sandbox = sandbox();
+    copy_examples(&sandbox);
     for name in ["resize.py", "send_mail", "worker.py", "backup.sh"] {
-        fs::copy(example("greet.sh"), place.path(name)).unwrap();
+        fs::copy(example("greet.sh"), sandbox.path(name)).unwrap();
     }
     for block in blocks("toml") {
         if !block.contains("python3") || is_here("python3") {
-            file(&place, &block);
-            place.ok(&["check"]);
+            file(&sandbox, &block);
+            sandbox.ok(&["check"]);
         }
     }
     assert_eq!(blocks("toml")[0], fs::read_to_string(example("task-engine.toml")).unwrap());

@@ -5,10 +5,11 @@ use std::fs;
 use serde_json::Value;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine_conformance::TestServer;
 use task_engine_conformance::everything::fill;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{Sandbox, wait_until};
 
 fn values(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -28,7 +29,7 @@ fn assert_same(one: &str, other: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_from_sqlite_to_postgresql_back() {
-    let file = Place::new();
+    let file = sandbox();
     file.ok(&["migrate"]);
     let store = SqliteStore::open(file.path("task-engine.db")).unwrap();
     let left = fill(std::sync::Arc::new(store)).await;
@@ -46,14 +47,14 @@ async fn moves_from_sqlite_to_postgresql_back() {
     let ended = [&ended[..], &["--status", "failed", "--status", "cancelled"]].concat();
     let rest = file.ok(&ended);
     let url = TestServer::shared().create_database().await;
-    let server = Place::with_database(&url);
+    let server = sandbox_on(&url);
     let imported = server.run_with_input(&["import"], rest.as_bytes());
     assert_eq!((imported.code, imported.out.as_str()), (Some(0), ""), "{imported:?}");
     let there = server.ok(&ended);
     assert_same(&rest, &there);
     assert!(there.contains("123456789012345678901234567890"));
     server.ok(&["verify"]);
-    let back = Place::new();
+    let back = sandbox();
     fs::write(back.path("file"), &there).unwrap();
     back.ok(&["import", "file"]);
     assert_same(&rest, &back.ok(&ended));
@@ -69,7 +70,7 @@ async fn moves_from_sqlite_to_postgresql_back() {
 
     // Those that ran are those of an engine that died.
     let url = TestServer::shared().create_database().await;
-    let whole = Place::with_database(&url);
+    let whole = sandbox_on(&url);
     let imported = whole.run_with_input(&["import", "--json"], first.as_bytes());
     assert_eq!(imported.code, Some(0), "{imported:?}");
     let report: Value = serde_json::from_str(&imported.out).unwrap();
@@ -91,16 +92,16 @@ async fn moves_from_sqlite_to_postgresql_back() {
     drop(PgStore::connect(&url).await.unwrap());
 }
 
-fn engine_runs_imported_tasks(from: &Place, to: &Place) {
+fn engine_runs_imported_tasks(from: &Sandbox, to: &Sandbox) {
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--count", "5"]);
     from.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]);
     let file = from.ok(&["export"]);
     // It is alive, and gets a notification for each task.
     to.witness();
     let engine = to.start(&["start", "--config", "witness.toml"]);
-    engine.says("started with");
+    engine.wait_for_log("started with");
     assert_eq!(to.run_with_input(&["import"], file.as_bytes()).code, Some(0));
-    eventually("all are done", || to.tasks().iter().all(|task| task["status"] == "stopped"));
+    wait_until("all are done", || to.tasks().iter().all(|task| task["status"] == "stopped"));
     assert_eq!(to.tasks().len(), 6);
     // The key of a task that has ended is free again, and belongs to the next.
     assert_eq!(to.ok(&["create", "WitnessTask", r#"{"ms": 0}"#, "--unique", "key"]), "7\n");
@@ -115,14 +116,14 @@ fn engine_runs_imported_tasks(from: &Place, to: &Place) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_tasks_run_after_move() {
-    let server = Place::with_database(&TestServer::shared().create_database().await);
-    engine_runs_imported_tasks(&Place::new(), &server);
-    let server = Place::with_database(&TestServer::shared().create_database().await);
-    engine_runs_imported_tasks(&server, &Place::new());
+    let server = sandbox_on(&TestServer::shared().create_database().await);
+    engine_runs_imported_tasks(&sandbox(), &server);
+    let server = sandbox_on(&TestServer::shared().create_database().await);
+    engine_runs_imported_tasks(&server, &sandbox());
 }
 
-fn refuses_wrong_files(place: &Place) {
-    let source = Place::new();
+fn refuses_wrong_files(sandbox: &Sandbox) {
+    let source = crate::support::sandbox();
     source.ok(&["create", "a", "--count", "3"]);
     let good = source.ok(&["export"]);
     let lines: Vec<&str> = good.lines().collect();
@@ -147,35 +148,35 @@ fn refuses_wrong_files(place: &Place) {
         (good.replacen("\"queue\":\"default\"", "\"queue\":\"\"", 1), "line 2: task 1: "),
         (format!("{good}{header}\n"), "line 6: something follows the last line"),
     ] {
-        let refused = place.run_with_input(&["import"], file.as_bytes());
+        let refused = sandbox.run_with_input(&["import"], file.as_bytes());
         assert_eq!(refused.code, Some(2), "{words}: {refused:?}");
         assert!(refused.err.contains(words), "{words}: {}", refused.err);
         assert!(refused.err.contains("nothing was imported"), "{}", refused.err);
     }
-    assert_eq!(place.run(&["import", "no such file"]).code, Some(3));
-    assert_eq!(place.run(&["export", "--status", "done"]).code, Some(2));
-    place.ok(&["migrate"]);
-    assert_eq!(place.tasks().len(), 0, "nothing of all that is there");
+    assert_eq!(sandbox.run(&["import", "no such file"]).code, Some(3));
+    assert_eq!(sandbox.run(&["export", "--status", "done"]).code, Some(2));
+    sandbox.ok(&["migrate"]);
+    assert_eq!(sandbox.tasks().len(), 0, "nothing of all that is there");
     // A file that the store refuses causes no panic, and nothing is imported.
     let far = good.replacen("\"priority\":0", "\"priority\":0,\"logs\":[{\"attempt\":1}]", 1);
-    assert_eq!(place.run_with_input(&["import"], far.as_bytes()).code, Some(2));
-    assert_eq!(place.run_with_input(&["import"], good.as_bytes()).code, Some(0));
-    let twice = place.run_with_input(&["import"], good.as_bytes());
+    assert_eq!(sandbox.run_with_input(&["import"], far.as_bytes()).code, Some(2));
+    assert_eq!(sandbox.run_with_input(&["import"], good.as_bytes()).code, Some(0));
+    let twice = sandbox.run_with_input(&["import"], good.as_bytes());
     assert_eq!(twice.code, Some(4), "{twice:?}");
     assert!(twice.err.contains("--new-ids"), "{}", twice.err);
-    let moved = place.run_with_input(&["import", "--new-ids"], good.as_bytes());
+    let moved = sandbox.run_with_input(&["import", "--new-ids"], good.as_bytes());
     assert_eq!(moved.code, Some(0), "{moved:?}");
     assert_eq!(moved.out, "task ids grew by 3: task N of the file is task N + 3\n");
-    assert_eq!(place.tasks().len(), 6);
-    place.ok(&["verify"]);
+    assert_eq!(sandbox.tasks().len(), 6);
+    sandbox.ok(&["verify"]);
 }
 
 #[test]
 fn wrong_files_on_sqlite() {
-    refuses_wrong_files(&Place::new());
+    refuses_wrong_files(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_files_on_postgresql() {
-    refuses_wrong_files(&Place::with_database(&TestServer::shared().create_database().await));
+    refuses_wrong_files(&sandbox_on(&TestServer::shared().create_database().await));
 }

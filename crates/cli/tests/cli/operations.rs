@@ -8,7 +8,8 @@ use std::net::TcpStream;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::support::{Place, Running, eventually};
+use super::support::sandbox;
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
 const DATABASE: &str = "task-engine.db";
 
@@ -215,61 +216,61 @@ fn cases() -> Vec<Case> {
 }
 
 /// 1 has succeeded, 2 and 3 have failed, 4 is cancelled, 5 waits, 6 runs in a dead engine.
-fn starting_state() -> Place {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
-    place.ok(&["create", "FailingNotRetryTask", "--count", "2"]);
-    place.ok(&["create", "a", "--in", "1h", "--count", "2"]);
-    place.ok(&["cancel", "4"]);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
-    let engine = place.start(&["start", "--instance", "web-1"]);
-    eventually("the tasks have run", || {
-        ["1", "2", "3", "6"].map(|id| place.status(id))
+fn starting_state() -> Sandbox {
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    sandbox.ok(&["create", "FailingNotRetryTask", "--count", "2"]);
+    sandbox.ok(&["create", "a", "--in", "1h", "--count", "2"]);
+    sandbox.ok(&["cancel", "4"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
+    let engine = sandbox.start(&["start", "--instance", "web-1"]);
+    wait_until("the tasks have run", || {
+        ["1", "2", "3", "6"].map(|id| sandbox.status(id))
             == ["stopped", "failed", "failed", "running"]
     });
     engine.signal("KILL");
     engine.end();
-    place
+    sandbox
 }
 
 /// The same database in another folder.
-fn copied(from: &Place) -> Place {
-    let place = Place::new();
+fn copied(from: &Sandbox) -> Sandbox {
+    let sandbox = sandbox();
     for suffix in ["", "-wal"] {
         let name = format!("{DATABASE}{suffix}");
         if from.path(&name).exists() {
-            fs::copy(from.path(&name), place.path(&name)).expect("a copy");
+            fs::copy(from.path(&name), sandbox.path(&name)).expect("a copy");
         }
     }
-    place
+    sandbox
 }
 
 struct Site<'a> {
-    place: &'a Place,
-    server: Option<(Running, String)>,
+    sandbox: &'a Sandbox,
+    server: Option<(RunningProgram, String)>,
 }
 
 impl<'a> Site<'a> {
-    fn new(place: &'a Place, path: Path) -> Self {
+    fn new(sandbox: &'a Sandbox, path: Path) -> Self {
         let server = match path {
             Path::Command => None,
             Path::Form | Path::Api => {
-                let server = place.start(&["web", "127.0.0.1:0"]);
-                server.says("Dashboard: ");
+                let server = sandbox.start(&["web", "127.0.0.1:0"]);
+                server.wait_for_log("Dashboard: ");
                 let url = server.err();
                 let url = url.split("Dashboard: http://").nth(1).expect("an address");
                 let host = url.split(['/', '\n', ' ']).next().expect("an address").to_owned();
                 Some((server, host))
             }
         };
-        Self { place, server }
+        Self { sandbox, server }
     }
 
     /// Performs it. True if it was not refused.
     fn perform(&self, path: Path, case: &Case) -> bool {
         match path {
             Path::Command => {
-                let code = self.place.run(case.command).code;
+                let code = self.sandbox.run(case.command).code;
                 matches!(code, Some(0)) || case.counts.is_some()
             }
             Path::Form if case.form.0.is_empty() => self.perform(Path::Command, case),
@@ -315,18 +316,18 @@ fn only(rows: &[Value], keys: &[&str]) -> Vec<Value> {
     rows.iter().map(|row| keys.iter().map(|key| row[*key].clone()).collect()).collect()
 }
 
-fn trace(place: &Place, audited: usize) -> Trace {
-    let mut audit = lines(&place.ok(&["audit", "--json", "--limit", "1000"]));
+fn trace(sandbox: &Sandbox, audited: usize) -> Trace {
+    let mut audit = lines(&sandbox.ok(&["audit", "--json", "--limit", "1000"]));
     audit.reverse();
     let audit = only(&audit[audited..], &["action", "target", "reason", "outcome", "detail"]);
     Trace {
         audit,
-        tasks: only(&place.tasks(), &["id", "status", "priority", "queue", "class"]),
+        tasks: only(&sandbox.tasks(), &["id", "status", "priority", "queue", "class"]),
         schedules: only(
-            &lines(&place.ok(&["schedules", "list", "--json"])),
+            &lines(&sandbox.ok(&["schedules", "list", "--json"])),
             &["name", "rule", "time_zone", "task_class", "queue", "missed", "overlap"],
         ),
-        paused: only(&lines(&place.ok(&["queues", "list", "--json"])), &["name"]),
+        paused: only(&lines(&sandbox.ok(&["queues", "list", "--json"])), &["name"]),
     }
 }
 
@@ -336,14 +337,14 @@ fn all_paths_do_the_same() {
     let paths = [Path::Command, Path::Form, Path::Api];
     let places = paths.map(|_| copied(&start));
     let sites: Vec<_> =
-        places.iter().zip(paths).map(|(place, path)| Site::new(place, path)).collect();
-    let mut audited = places.each_ref().map(|place| trace(place, 0).audit.len());
+        places.iter().zip(paths).map(|(sandbox, path)| Site::new(sandbox, path)).collect();
+    let mut audited = places.each_ref().map(|sandbox| trace(sandbox, 0).audit.len());
     for case in cases() {
         let mut traces = Vec::new();
         for (n, (site, path)) in sites.iter().zip(paths).enumerate() {
             let accepted = site.perform(path, &case);
             assert_eq!(accepted, case.counts.is_some(), "{path:?} {:?}", case.command);
-            let trace = trace(site.place, audited[n]);
+            let trace = trace(site.sandbox, audited[n]);
             audited[n] += trace.audit.len();
             traces.push(trace);
         }
@@ -365,7 +366,7 @@ fn all_paths_do_the_same() {
 /// The database refuses the second of three batches.
 #[test]
 fn half_way_failure_keeps_its_counts() {
-    let start = Place::new();
+    let start = sandbox();
     start.ok(&["create", "a", "--count", "450", "--in", "1h"]);
     let database = Connection::open(start.path(DATABASE)).expect("the database");
     let trigger = "CREATE TRIGGER refuse BEFORE DELETE ON task_engine_waiting_tasks \
@@ -379,10 +380,10 @@ fn half_way_failure_keeps_its_counts() {
         counts: None,
     };
     for path in [Path::Command, Path::Form, Path::Api] {
-        let place = copied(&start);
-        let site = Site::new(&place, path);
+        let sandbox = copied(&start);
+        let site = Site::new(&sandbox, path);
         assert!(!site.perform(path, &case), "{path:?}");
-        let trace = trace(&place, 0);
+        let trace = trace(&sandbox, 0);
         let cancelled = trace.tasks.iter().filter(|task| task[1] == "cancelled").count();
         assert_eq!(cancelled, 200, "{path:?}: one batch was done");
         assert_eq!(trace.audit.len(), 2, "{path:?}: {:#?}", trace.audit);

@@ -4,22 +4,24 @@ use serde_json::{Value, json};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Json, Store};
-use task_engine_conformance::postgres_server::TestServer;
 use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
 use task_engine_store::token::Secret;
+use task_engine_test_harness::TestServer;
 
-use super::support::Place;
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::Sandbox;
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-async fn tokens_come_and_go(place: &Place, store: &dyn Store) {
-    let nothing = place.run(&["tokens", "list"]);
+async fn tokens_come_and_go(sandbox: &Sandbox, store: &dyn Store) {
+    let nothing = sandbox.run(&["tokens", "list"]);
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""));
     assert!(nothing.err.contains("tokens create"), "{}", nothing.err);
 
-    let made = place.run(&["tokens", "create", "ada", "--role", "operator", "--expires", "90days"]);
+    let made =
+        sandbox.run(&["tokens", "create", "ada", "--role", "operator", "--expires", "90days"]);
     assert_eq!(made.code, Some(0), "{}", made.err);
     let token = made.out.trim_end();
     let secret: Secret = token.parse().expect("nothing but the token");
@@ -30,31 +32,31 @@ async fn tokens_come_and_go(place: &Place, store: &dyn Store) {
     let row = store.token_by_hash(&secret.hash()).await.unwrap().expect("it is good");
     assert_eq!((row.name.as_str(), row.role.as_str()), ("ada", "operator"));
 
-    let again = place.run(&["tokens", "create", "ada", "--role", "viewer"]);
+    let again = sandbox.run(&["tokens", "create", "ada", "--role", "viewer"]);
     assert_eq!((again.code, again.out.as_str()), (Some(4), ""));
     assert!(again.err.contains("tokens revoke ada"), "{}", again.err);
-    place.ok(&["tokens", "create", "a\u{202e}b", "--role", "viewer"]);
-    let listed = place.ok(&["tokens", "list"]);
+    sandbox.ok(&["tokens", "create", "a\u{202e}b", "--role", "viewer"]);
+    let listed = sandbox.ok(&["tokens", "list"]);
     assert!(listed.contains(r"a\u{202e}b") && listed.contains("never"), "{listed}");
     let ada = listed.lines().find(|line| line.starts_with("ada ")).expect("ada is listed");
     assert!(ada.contains("operator") && ada.contains("expires in "), "{listed}");
-    let json = place.ok(&["tokens", "list", "--json"]);
+    let json = sandbox.ok(&["tokens", "list", "--json"]);
     assert!(!json.contains(&token[3..]) && !json.contains("hash"), "{json}");
     let rows = lines(&json);
     assert_eq!((&rows[0]["role"], &rows[1]["name"]), (&json!("viewer"), &json!("ada")));
     assert_eq!(rows[0]["expires_at"], Value::Null);
 
-    assert_eq!(place.ok(&["tokens", "revoke", "ada"]), "token ada is revoked\n");
+    assert_eq!(sandbox.ok(&["tokens", "revoke", "ada"]), "token ada is revoked\n");
     assert_eq!(store.token_by_hash(&secret.hash()).await.unwrap(), None);
-    let again = place.run(&["tokens", "revoke", "ada"]);
+    let again = sandbox.run(&["tokens", "revoke", "ada"]);
     assert_eq!((again.code, again.out.as_str()), (Some(0), ""));
     assert!(again.err.contains("was revoked before"), "{}", again.err);
-    assert_eq!(place.run(&["tokens", "revoke", "missing"]).code, Some(3));
-    place.ok(&["tokens", "create", "ada", "--role", "admin"]);
+    assert_eq!(sandbox.run(&["tokens", "revoke", "missing"]).code, Some(3));
+    sandbox.ok(&["tokens", "create", "ada", "--role", "admin"]);
 }
 
-async fn audit_is_shown(place: &Place, store: &dyn Store) {
-    let nothing = place.run(&["audit"]);
+async fn audit_is_shown(sandbox: &Sandbox, store: &dyn Store) {
+    let nothing = sandbox.run(&["audit"]);
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""));
     assert!(nothing.err.contains("No operations are recorded"), "{}", nothing.err);
     let detail = Json::parse(r#"{"matched": 3}"#).unwrap();
@@ -66,18 +68,18 @@ async fn audit_is_shown(place: &Place, store: &dyn Store) {
     let lost = NewAuditEntry::asked("eve", "queues.pause", "mail", None, Json::empty_object());
     store.audit(&lost.unwrap()).await.unwrap();
 
-    let shown = place.ok(&["audit"]);
+    let shown = sandbox.ok(&["audit"]);
     let rows: Vec<&str> = shown.lines().collect();
     assert_eq!(rows.len(), 3, "the second entry includes the first: {shown}");
     assert!(rows[1].contains("eve") && rows[1].contains("asked, no outcome"), "{shown}");
     for words in ["ada", "tasks.retry", "status=failed", "done", "retried", r"bad \u{202e}deploy"] {
         assert!(rows[2].contains(words), "{words}: {shown}");
     }
-    let rows = lines(&place.ok(&["audit", "--json"]));
+    let rows = lines(&sandbox.ok(&["audit", "--json"]));
     let outcomes: Vec<&Value> = rows.iter().map(|row| &row["outcome"]).collect();
     assert_eq!(outcomes, ["asked", "done", "asked"]);
     assert_eq!((&rows[1]["of"], &rows[1]["detail"]["retried"]), (&json!(id), &json!(3)));
-    let page = place.run(&["audit", "--limit", "1"]);
+    let page = sandbox.run(&["audit", "--limit", "1"]);
     assert!(page.err.contains("audit --limit 1 --before 3"), "{}", page.err);
     for (filter, number) in [
         (&["--actor", "ADA", "--action", "tasks", "--since", "1h"][..], 2),
@@ -85,19 +87,19 @@ async fn audit_is_shown(place: &Place, store: &dyn Store) {
         (&["--until", "1h"], 0),
         (&["--task", "17"], 0),
     ] {
-        let found = place.ok(&[&["audit", "--json"][..], filter].concat());
+        let found = sandbox.ok(&[&["audit", "--json"][..], filter].concat());
         assert_eq!(found.lines().count(), number, "{filter:?}: {found}");
     }
-    let young = place.run(&["prune", "--audit", "--older-than", "1day", "--yes"]);
+    let young = sandbox.run(&["prune", "--audit", "--older-than", "1day", "--yes"]);
     assert_eq!(young.code, Some(2), "{young:?}");
     assert!(young.err.contains("at least 90 days"), "{}", young.err);
-    let rest = lines(&place.ok(&["audit", "--json", "--before", "2"]));
+    let rest = lines(&sandbox.ok(&["audit", "--json", "--before", "2"]));
     assert_eq!((rest.len(), &rest[0]["id"]), (1, &json!(1)));
 }
 
-async fn commands_are_audited(place: &Place) {
+async fn commands_are_audited(sandbox: &Sandbox) {
     let traces = || {
-        let rows = lines(&place.ok(&["audit", "--json", "--limit", "1000"]));
+        let rows = lines(&sandbox.ok(&["audit", "--json", "--limit", "1000"]));
         let of_commands = rows.into_iter().rev().filter(|row| {
             let actor = row["actor"].as_str().unwrap();
             actor.starts_with("terminal:") && actor.contains('@')
@@ -106,8 +108,8 @@ async fn commands_are_audited(place: &Place) {
     };
     let before = traces().len();
     assert!(before > 0, "tokens were made and revoked");
-    let id = place.ok(&["create", "WaitingTask", "--in", "1h"]).trim().to_owned();
-    place.ok(&["cancel", &id, "--dry-run"]);
+    let id = sandbox.ok(&["create", "WaitingTask", "--in", "1h"]).trim().to_owned();
+    sandbox.ok(&["cancel", &id, "--dry-run"]);
     assert_eq!(traces().len(), before, "nothing was changed");
     let task = format!("task {id}");
     let expected = [
@@ -133,11 +135,11 @@ async fn commands_are_audited(place: &Place) {
         (&["schedules", "remove", "tidy"], 0, "schedules.remove", "tidy", "removed"),
     ];
     for (args, code, ..) in &expected {
-        assert_eq!(place.run(args).code, Some(*code), "{args:?}");
+        assert_eq!(sandbox.run(args).code, Some(*code), "{args:?}");
     }
     // Refused before anything is changed: no entry.
     for (args, code) in [(&["delete", &id, "--yes"][..], 3), (&["recover", "ghost"], 3)] {
-        assert_eq!(place.run(args).code, Some(code), "{args:?}");
+        assert_eq!(sandbox.run(args).code, Some(code), "{args:?}");
     }
     let traces = &traces()[before..];
     assert_eq!(traces.len(), 2 * expected.len(), "{traces:#?}");
@@ -154,29 +156,29 @@ async fn commands_are_audited(place: &Place) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_on_sqlite() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
-    audit_is_shown(&place, &store).await;
-    tokens_come_and_go(&place, &store).await;
-    commands_are_audited(&place).await;
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let store = SqliteStore::open(sandbox.path("task-engine.db")).unwrap();
+    audit_is_shown(&sandbox, &store).await;
+    tokens_come_and_go(&sandbox, &store).await;
+    commands_are_audited(&sandbox).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    place.ok(&["migrate"]);
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
     let store = PgStore::connect(&url).await.unwrap();
-    audit_is_shown(&place, &store).await;
-    tokens_come_and_go(&place, &store).await;
-    commands_are_audited(&place).await;
+    audit_is_shown(&sandbox, &store).await;
+    tokens_come_and_go(&sandbox, &store).await;
+    commands_are_audited(&sandbox).await;
 }
 
 #[test]
 fn invalid_operator_input_is_refused() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
     let long = "x".repeat(201);
     for (args, words) in [
         (&["tokens", "create", "a", "--role", "root"][..], "viewer, operator, admin"),
@@ -191,9 +193,9 @@ fn invalid_operator_input_is_refused() {
         (&["audit", "--limit", "0"], "1..=100000"),
         (&["audit", "--before", "x"], "--before"),
     ] {
-        let finished = place.run(args);
+        let finished = sandbox.run(args);
         assert_eq!((finished.code, finished.out.as_str()), (Some(2), ""), "{args:?}");
         assert!(finished.err.contains(words), "{args:?}: {}", finished.err);
     }
-    assert_eq!(place.ok(&["tokens", "list", "--json"]), "");
+    assert_eq!(sandbox.ok(&["tokens", "list", "--json"]), "");
 }

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::support::{Place, eventually};
+use super::support::sandbox;
+use task_engine_test_harness::wait_until;
 
 fn root() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -68,22 +69,22 @@ fn setting(text: &str, name: &str) -> u64 {
 #[test]
 fn packaged_command_lines_run() {
     for words in all() {
-        let place = Place::new();
+        let sandbox = sandbox();
         if words[0] != "migrate" {
-            place.ok(&["migrate"]);
+            sandbox.ok(&["migrate"]);
             // A public address needs a token.
-            place.ok(&["tokens", "create", "reader", "--role", "viewer"]);
+            sandbox.ok(&["tokens", "create", "reader", "--role", "viewer"]);
         }
         // The port may be in use.
         let words: Vec<String> = words.iter().map(|word| word.replace(":8642", ":0")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         // An unknown argument is an error even with --help.
-        place.ok(&[&words[..], &["--help"]].concat());
+        sandbox.ok(&[&words[..], &["--help"]].concat());
         match words[0] {
-            "migrate" => drop(place.ok(&words)),
+            "migrate" => drop(sandbox.ok(&words)),
             kind => {
-                let running = place.start(&words);
-                running.says(if kind == "start" { "started with" } else { "Dashboard: " });
+                let running = sandbox.start(&words);
+                running.wait_for_log(if kind == "start" { "started with" } else { "Dashboard: " });
                 running.signal("TERM");
                 let ended = running.end();
                 assert_eq!(ended.code, Some(0), "{words:?}: {}", ended.err);
@@ -107,7 +108,7 @@ fn kill_timeouts_exceed_stop_timeout() {
 
 #[test]
 fn packaged_variables_are_known() {
-    let help = Place::new().ok(&["--help"]);
+    let help = sandbox().ok(&["--help"]);
     for name in ["task-engine.service", "environment", "kubernetes.yaml"] {
         for part in packaged(name).split("TASK_ENGINE_").skip(1) {
             let end = part.find(|c: char| !c.is_ascii_uppercase() && c != '_');
@@ -120,19 +121,19 @@ fn packaged_variables_are_known() {
 #[test]
 fn image_has_health_check() {
     let check = lists(&packaged("Containerfile"), "  CMD ");
-    let place = Place::new();
-    place.ok(&["migrate"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
     let words: Vec<String> = of_image().iter().map(|word| word.replace(":8642", ":0")).collect();
-    let engine = place.start(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    engine.says("Dashboard: http://127.0.0.1:");
+    let engine = sandbox.start(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    engine.wait_for_log("Dashboard: http://127.0.0.1:");
     let said = engine.err();
     let port = said.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
     let healthy = || {
         let words: Vec<String> = check[0].iter().map(|word| word.replace("8642", &port)).collect();
         Command::new(&words[0]).args(&words[1..]).output().expect("bash").status.success()
     };
-    eventually("it is healthy", healthy);
-    engine.says("started with");
+    wait_until("it is healthy", healthy);
+    engine.wait_for_log("started with");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
     assert!(!healthy(), "the server has ended");
@@ -140,10 +141,10 @@ fn image_has_health_check() {
 
 #[test]
 fn version_names_commit() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(place.ok(&["-V"]), format!("task-engine {version}\n"));
-    let long = place.ok(&["--version"]);
+    assert_eq!(sandbox.ok(&["-V"]), format!("task-engine {version}\n"));
+    let long = sandbox.ok(&["--version"]);
     let rest = long.strip_prefix(&format!("task-engine {version}")).expect("the version");
     let Some(commit) = rest.trim().strip_prefix('(').and_then(|it| it.strip_suffix(')')) else {
         assert_eq!(rest, "\n");

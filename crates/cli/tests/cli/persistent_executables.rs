@@ -3,10 +3,11 @@
 use std::fs;
 
 use serde_json::json;
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use super::executables::{create, ended, error, execution, file, is_here, lives, pids, stop};
-use super::support::{Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A worker in Python. Its tasks name the action: {"do": …}.
 const WORKER: &str = r#"
@@ -57,26 +58,26 @@ for line in sys.stdin:
     else: threading.Thread(target=work, args=[task], daemon=True).start()
 "#;
 
-fn place_with(place: Place, settings: &str, arguments: &str) -> Place {
-    fs::write(place.path("worker.py"), WORKER).unwrap();
+fn place_with(sandbox: Sandbox, settings: &str, arguments: &str) -> Sandbox {
+    fs::write(sandbox.path("worker.py"), WORKER).unwrap();
     let command = format!("command = [\"python3\", \"worker.py\"{arguments}]");
     file(
-        &place,
+        &sandbox,
         &format!(
             "[class.work]\nmode = \"lines\"\nretry = {{ maximum = 0 }}\n{settings}\n{command}"
         ),
     );
-    place
+    sandbox
 }
 
-fn run(place: &Place, what: &str) -> serde_json::Value {
-    ended(place, &create(place, "work", &json!({ "do": what }).to_string()))
+fn run(sandbox: &Sandbox, what: &str) -> serde_json::Value {
+    ended(sandbox, &create(sandbox, "work", &json!({ "do": what }).to_string()))
 }
 
-fn many_tasks_in_one_process(place: Place) {
-    let place = place_with(place, "", "");
-    let engine = place.start(&["start"]);
-    let task = run(&place, "echo");
+fn many_tasks_in_one_process(sandbox: Sandbox) {
+    let sandbox = place_with(sandbox, "", "");
+    let engine = sandbox.start(&["start"]);
+    let task = run(&sandbox, "echo");
     let seen = &execution(&task, 0)["result"];
     assert_eq!(
         (&seen["task_id"], &seen["attempt"], &seen["retry_number"]),
@@ -84,22 +85,22 @@ fn many_tasks_in_one_process(place: Place) {
     );
     assert_eq!((&seen["class"], &seen["correlation_id"]), (&json!("work"), &json!("1")));
     assert_eq!(seen["parameters"], json!({"do": "echo"}));
-    let pid = execution(&run(&place, "pid"), 0)["result"].clone();
-    assert_eq!(execution(&run(&place, "pid"), 0)["result"], pid);
+    let pid = execution(&run(&sandbox, "pid"), 0)["result"].clone();
+    assert_eq!(execution(&run(&sandbox, "pid"), 0)["result"], pid);
 
-    let task = run(&place, "talk");
+    let task = run(&sandbox, "talk");
     assert_eq!(task["status"], "stopped", "null is a result: {task}");
     assert_eq!(execution(&task, 0)["progress"]["percent"], 40.0);
     let said: Vec<_> =
         task["log"].as_array().unwrap().iter().map(|l| l["message"].clone()).collect();
     assert!(said.contains(&json!("to the log")) && said.contains(&json!("to stderr")), "{said:?}");
 
-    assert_eq!(error(&run(&place, "fail")), "Failure: no luck");
-    assert_eq!(error(&run(&place, "raise")), "Boom: bang");
-    assert_eq!(execution(&run(&place, "raise"), 0)["error"]["backtrace"], json!(["a.py:1"]));
-    assert_eq!(pids(&place).len(), 1);
+    assert_eq!(error(&run(&sandbox, "fail")), "Failure: no luck");
+    assert_eq!(error(&run(&sandbox, "raise")), "Boom: bang");
+    assert_eq!(execution(&run(&sandbox, "raise"), 0)["error"]["backtrace"], json!(["a.py:1"]));
+    assert_eq!(pids(&sandbox).len(), 1);
     stop(engine);
-    eventually("it ends with the engine", || !pids(&place).into_iter().any(lives));
+    wait_until("it ends with the engine", || !pids(&sandbox).into_iter().any(lives));
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn one_process_has_many_tasks_on_sqlite() {
     if !is_here("python3") {
         return;
     }
-    many_tasks_in_one_process(Place::new());
+    many_tasks_in_one_process(sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +117,7 @@ async fn one_process_has_many_tasks_on_postgresql() {
         return;
     }
     let url = TestServer::shared().create_database().await;
-    many_tasks_in_one_process(Place::with_database(&url));
+    many_tasks_in_one_process(sandbox_on(&url));
 }
 
 #[test]
@@ -125,19 +126,19 @@ fn process_may_take_fewer_tasks() {
         return;
     }
     // It says that it takes one at a time, whatever the file says.
-    let place = place_with(Place::new(), "concurrency = 3\nprocesses = 2", ", \"1\"");
-    let engine = place.start(&["start"]);
-    assert_eq!(run(&place, "pid")["status"], "stopped");
+    let sandbox = place_with(sandbox(), "concurrency = 3\nprocesses = 2", ", \"1\"");
+    let engine = sandbox.start(&["start"]);
+    assert_eq!(run(&sandbox, "pid")["status"], "stopped");
     let ids: Vec<String> =
-        (0..2).map(|_| create(&place, "work", r#"{"do": "wait", "all": 1}"#)).collect();
+        (0..2).map(|_| create(&sandbox, "work", r#"{"do": "wait", "all": 1}"#)).collect();
     for id in ids {
-        assert_eq!(ended(&place, &id)["status"], "stopped");
+        assert_eq!(ended(&sandbox, &id)["status"], "stopped");
     }
     stop(engine);
-    let place = place_with(Place::new(), "", ", \"8\"");
-    let engine = place.start(&["start"]);
-    assert_eq!(run(&place, "pid")["status"], "stopped");
-    engine.says("takes 8 tasks at a time and gets 1; write concurrency = 8");
+    let sandbox = place_with(crate::support::sandbox(), "", ", \"8\"");
+    let engine = sandbox.start(&["start"]);
+    assert_eq!(run(&sandbox, "pid")["status"], "stopped");
+    engine.wait_for_log("takes 8 tasks at a time and gets 1; write concurrency = 8");
     stop(engine);
 }
 
@@ -146,19 +147,19 @@ fn more_processes_are_started_on_demand() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "processes = 2", "");
-    let waits = create(&place, "work", r#"{"do": "wait", "all": 2}"#);
-    let engine = place.start(&["start"]);
-    eventually("the first process", || pids(&place).len() == 1);
+    let sandbox = place_with(sandbox(), "processes = 2", "");
+    let waits = create(&sandbox, "work", r#"{"do": "wait", "all": 2}"#);
+    let engine = sandbox.start(&["start"]);
+    wait_until("the first process", || pids(&sandbox).len() == 1);
     // The first one is busy for good; another process has these.
     for _ in 0..3 {
-        assert_eq!(run(&place, "pid")["status"], "stopped");
+        assert_eq!(run(&sandbox, "pid")["status"], "stopped");
     }
-    assert_eq!(pids(&place).len(), 2);
-    assert_eq!(place.status(&waits), "running");
+    assert_eq!(pids(&sandbox).len(), 2);
+    assert_eq!(sandbox.status(&waits), "running");
     engine.signal("KILL");
     engine.end();
-    eventually("a killed engine leaves nothing", || !pids(&place).into_iter().any(lives));
+    wait_until("a killed engine leaves nothing", || !pids(&sandbox).into_iter().any(lives));
 }
 
 #[test]
@@ -166,12 +167,12 @@ fn dead_process_fails_tasks_and_restarts() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "concurrency = 2", "");
-    let engine = place.start(&["start"]);
-    let beside = create(&place, "work", r#"{"do": "wait", "all": 2}"#);
-    eventually("it runs", || place.status(&beside) == "running" && pids(&place).len() == 1);
-    let dead = run(&place, "die");
-    for task in [&dead, &ended(&place, &beside)] {
+    let sandbox = place_with(sandbox(), "concurrency = 2", "");
+    let engine = sandbox.start(&["start"]);
+    let beside = create(&sandbox, "work", r#"{"do": "wait", "all": 2}"#);
+    wait_until("it runs", || sandbox.status(&beside) == "running" && pids(&sandbox).len() == 1);
+    let dead = run(&sandbox, "die");
+    for task in [&dead, &ended(&sandbox, &beside)] {
         let why = error(task);
         assert!(
             why.starts_with("ProcessEnded: its process ended before it had answered (exit code 3)"),
@@ -183,29 +184,29 @@ fn dead_process_fails_tasks_and_restarts() {
         ("nonsense", "a line that is not a JSON object: \"hello\""),
         ("other", "answered for \"7.7\""),
     ] {
-        let why = error(&run(&place, what));
+        let why = error(&run(&sandbox, what));
         assert!(why.contains(words), "{why}");
     }
-    assert_eq!(run(&place, "pid")["status"], "stopped");
-    assert_eq!(pids(&place).len(), 4);
-    eventually("one is left", || pids(&place).into_iter().filter(|pid| lives(*pid)).count() == 1);
+    assert_eq!(run(&sandbox, "pid")["status"], "stopped");
+    assert_eq!(pids(&sandbox).len(), 4);
+    wait_until("one is left", || pids(&sandbox).into_iter().filter(|pid| lives(*pid)).count() == 1);
     stop(engine);
 }
 
 #[test]
 fn failing_process_start_does_not_spin() {
-    let place = Place::new();
+    let sandbox = sandbox();
     file(
-        &place,
+        &sandbox,
         "[class.broken]\ncommand = [\"sh\", \"-c\", 'echo . >> starts; echo not today >&2; exit 1']\nmode = \"lines\"\nretry = { maximum = 0 }",
     );
-    let engine = place.start(&["start"]);
+    let engine = sandbox.start(&["start"]);
     for _ in 0..3 {
-        let task = ended(&place, &create(&place, "broken", "{}"));
+        let task = ended(&sandbox, &create(&sandbox, "broken", "{}"));
         assert!(error(&task).contains("(exit code 1)"), "{task}");
         assert!(error(&task).ends_with("; its last log line: not today"), "{task}");
     }
-    let starts = fs::read_to_string(place.path("starts")).unwrap().lines().count();
+    let starts = fs::read_to_string(sandbox.path("starts")).unwrap().lines().count();
     assert_eq!(starts, 3, "once a task, never without one");
     stop(engine);
 }
@@ -215,16 +216,16 @@ fn timed_out_task_kills_its_process() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "timeout = \"2s\"\ngrace = \"1s\"", "");
-    let engine = place.start(&["start"]);
-    let task = run(&place, "hang");
+    let sandbox = place_with(sandbox(), "timeout = \"2s\"\ngrace = \"1s\"", "");
+    let engine = sandbox.start(&["start"]);
+    let task = run(&sandbox, "hang");
     assert_eq!(error(&task), "Timeout: not finished after 2 s");
-    assert!(!pids(&place).into_iter().any(lives), "the attempt ends when the process has");
-    assert_eq!(run(&place, "pid")["status"], "stopped");
+    assert!(!pids(&sandbox).into_iter().any(lives), "the attempt ends when the process has");
+    assert_eq!(run(&sandbox, "pid")["status"], "stopped");
     // One that obeys leaves the process as it is.
-    assert_eq!(error(&run(&place, "obey")), "Timeout: not finished after 2 s");
-    assert_eq!(run(&place, "pid")["status"], "stopped");
-    assert_eq!(pids(&place).len(), 2);
+    assert_eq!(error(&run(&sandbox, "obey")), "Timeout: not finished after 2 s");
+    assert_eq!(run(&sandbox, "pid")["status"], "stopped");
+    assert_eq!(pids(&sandbox).len(), 2);
     stop(engine);
 }
 
@@ -233,20 +234,20 @@ fn cancel_sends_line_then_kills() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "grace = \"1s\"", "");
-    let engine = place.start(&["start"]);
+    let sandbox = place_with(sandbox(), "grace = \"1s\"", "");
+    let engine = sandbox.start(&["start"]);
     let cancel = |what: &str| {
-        let id = create(&place, "work", &json!({ "do": what }).to_string());
-        eventually("it runs", || place.ok(&["logs", &id]).contains("ready"));
-        place.run(&["cancel", &id, "--wait"]);
-        ended(&place, &id)
+        let id = create(&sandbox, "work", &json!({ "do": what }).to_string());
+        wait_until("it runs", || sandbox.ok(&["logs", &id]).contains("ready"));
+        sandbox.run(&["cancel", &id, "--wait"]);
+        ended(&sandbox, &id)
     };
     let task = cancel("obey");
     assert_eq!(execution(&task, 0)["cancel"]["outcome"], "acknowledged", "{task}");
     assert!(error(&task).contains("as requested"), "{task}");
-    assert_eq!(pids(&place).len(), 1);
+    assert_eq!(pids(&sandbox).len(), 1);
     let task = cancel("hang");
     assert_eq!(execution(&task, 0)["cancel"]["outcome"], "killed", "{task}");
-    eventually("it is gone", || !pids(&place).into_iter().any(lives));
+    wait_until("it is gone", || !pids(&sandbox).into_iter().any(lives));
     stop(engine);
 }

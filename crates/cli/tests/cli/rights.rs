@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use task_engine::postgres::tokio_postgres::{self, NoTls};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::runtime::Runtime;
 
-use super::support::{Place, eventually};
+use super::support::sandbox_on;
+use task_engine_test_harness::wait_until;
 
 /// The statements of the guide that grant to a role, for a role of another
 /// name: roles belong to the server, and it is shared.
@@ -27,43 +28,51 @@ async fn execute(url: &str, statements: &str) -> Result<(), tokio_postgres::Erro
 }
 
 fn as_user(url: &str, user: &str) -> String {
-    let (_, place) = url.split_once('@').expect("a user");
-    format!("postgres://{user}@{place}")
+    let (_, sandbox) = url.split_once('@').expect("a user");
+    format!("postgres://{user}@{sandbox}")
 }
 
 #[test]
 fn engine_runs_with_documented_rights() {
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
-    Place::with_database(&url).ok(&["migrate"]);
+    sandbox_on(&url).ok(&["migrate"]);
     let granted = grants("tasks_engine", "granted_engine");
     runtime.block_on(execute(&url, &granted)).expect("the statements of the guide");
     let user = as_user(&url, "granted_engine");
 
-    let place = Place::with_database(&user);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--unique", "one"]);
-    place.ok(&["create", "ReportingTask", r#"{"steps": 2, "step_time": 0}"#]);
-    place.ok(&["create", "FailingNotRetryTask"]);
-    place.ok(&["schedules", "add", "s", "WaitingTask", r#"{"waiting_time": 0}"#, "--every", "1s"]);
+    let sandbox = sandbox_on(&user);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--unique", "one"]);
+    sandbox.ok(&["create", "ReportingTask", r#"{"steps": 2, "step_time": 0}"#]);
+    sandbox.ok(&["create", "FailingNotRetryTask"]);
+    sandbox.ok(&[
+        "schedules",
+        "add",
+        "s",
+        "WaitingTask",
+        r#"{"waiting_time": 0}"#,
+        "--every",
+        "1s",
+    ]);
     let words = ["start", "--no-migrate", "--recovery", "auto", "--web", "127.0.0.1:0"];
-    let engine = place.start(&words);
+    let engine = sandbox.start(&words);
     for id in ["1", "2", "3", "5"] {
-        eventually("the task ends", || {
-            place.run(&["show", id, "--json"]).out.contains(r#""stopped""#)
+        wait_until("the task ends", || {
+            sandbox.run(&["show", id, "--json"]).out.contains(r#""stopped""#)
         });
     }
-    eventually("the task fails", || place.status("4") == "failed");
-    place.ok(&["queues", "pause", "mail"]);
-    place.ok(&["retry", "4"]);
-    place.ok(&["tokens", "create", "reader", "--role", "viewer"]);
+    wait_until("the task fails", || sandbox.status("4") == "failed");
+    sandbox.ok(&["queues", "pause", "mail"]);
+    sandbox.ok(&["retry", "4"]);
+    sandbox.ok(&["tokens", "create", "reader", "--role", "viewer"]);
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(0), "{}", ended.err);
     assert!(!ended.err.contains("permission denied"), "{}", ended.err);
-    place.ok(&["prune", "--status", "stopped", "--older-than", "0s", "--yes"]);
-    place.ok(&["verify"]);
-    let doctor = place.run(&["doctor"]).out;
+    sandbox.ok(&["prune", "--status", "stopped", "--older-than", "0s", "--yes"]);
+    sandbox.ok(&["verify"]);
+    let doctor = sandbox.run(&["doctor"]).out;
     assert!(doctor.contains("may not make one (permission denied"), "{doctor}");
 
     let drop = "DROP TABLE task_engine.created_tasks CASCADE";
@@ -75,14 +84,14 @@ fn engine_runs_with_documented_rights() {
 fn application_creates_with_documented_rights() {
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
-    let place = Place::with_database(&url);
-    place.ok(&["migrate"]);
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
     let granted = grants("shop", "granted_shop");
     runtime.block_on(execute(&url, &granted)).expect("the statements of the guide");
     let user = as_user(&url, "granted_shop");
     let create = r"SELECT task_engine.create_task('WaitingTask', '{}', delay => '1 hour')";
     runtime.block_on(execute(&user, create)).expect("it may create");
-    assert_eq!(place.tasks().len(), 1);
+    assert_eq!(sandbox.tasks().len(), 1);
     for beyond in [
         "DELETE FROM task_engine.waiting_tasks",
         "SELECT task_parameters FROM task_engine.created_tasks",
@@ -97,7 +106,7 @@ fn application_creates_with_documented_rights() {
 /// A migrated database, and the URL of a user with the rights of the guide.
 fn granted(runtime: &Runtime, named: &str) -> (String, String) {
     let url = runtime.block_on(TestServer::shared().create_database());
-    Place::with_database(&url).ok(&["migrate"]);
+    sandbox_on(&url).ok(&["migrate"]);
     let granted = grants("tasks_engine", named);
     runtime.block_on(execute(&url, &granted)).expect("the statements of the guide");
     let user = as_user(&url, named);
@@ -108,7 +117,7 @@ fn granted(runtime: &Runtime, named: &str) -> (String, String) {
 fn start_names_missing_rights() {
     let runtime = Runtime::new().unwrap();
     let (url, user) = granted(&runtime, "poor_engine");
-    let place = Place::with_database(&user);
+    let sandbox = sandbox_on(&user);
     for (revoke, grant) in [
         (
             "REVOKE INSERT, DELETE ON task_engine.ended_executions FROM poor_engine",
@@ -120,14 +129,14 @@ fn start_names_missing_rights() {
         ),
     ] {
         runtime.block_on(execute(&url, revoke)).expect("revoked");
-        let refused = place.run(&["start", "--no-migrate"]);
+        let refused = sandbox.run(&["start", "--no-migrate"]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.err.contains("user poor_engine lacks rights"), "{}", refused.err);
         assert!(refused.err.contains(grant), "{}", refused.err);
     }
     let revoke = "REVOKE USAGE ON SCHEMA task_engine FROM poor_engine";
     runtime.block_on(execute(&url, revoke)).expect("revoked");
-    let refused = place.run(&["start", "--no-migrate"]);
+    let refused = sandbox.run(&["start", "--no-migrate"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.err.contains("GRANT USAGE ON SCHEMA task_engine"), "{}", refused.err);
 }
@@ -137,15 +146,15 @@ fn start_names_missing_rights() {
 fn engine_that_may_not_record_ends() {
     let runtime = Runtime::new().unwrap();
     let (url, user) = granted(&runtime, "robbed_engine");
-    let place = Place::with_database(&user);
-    let (engine, witness) = place.start_on_witness(1000, &["start", "--no-migrate"]);
+    let sandbox = sandbox_on(&user);
+    let (engine, witness) = sandbox.start_on_witness(1000, &["start", "--no-migrate"]);
     let revoke = "REVOKE INSERT ON task_engine.ended_executions FROM robbed_engine";
     runtime.block_on(execute(&url, revoke)).expect("revoked");
-    engine.says("1 results are kept until the store takes them");
+    engine.wait_for_log("1 results are kept until the store takes them");
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(1), "{}", ended.err);
-    assert_eq!(witness.words(), ["begin", "end"]);
+    assert_eq!(witness.events(), ["begin", "end"]);
     for part in ["1 results could not be recorded", "task-engine recover"] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }

@@ -9,18 +9,19 @@ use jiff::{SignedDuration, Timestamp};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Store, TaskId};
-use task_engine_conformance::TestServer;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::task::TaskFilter;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, Running, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
 #[test]
 fn on_postgresql_with_four_engines() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
-    let place = Place::with_database(&url);
-    kill_at_random(&place, 4, &runtime, || {
+    let sandbox = sandbox_on(&url);
+    kill_at_random(&sandbox, 4, &runtime, || {
         Arc::new(runtime.block_on(PgStore::connect(&url)).unwrap())
     });
 }
@@ -28,9 +29,9 @@ fn on_postgresql_with_four_engines() {
 #[test]
 fn on_sqlite_with_three_engines() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let place = Place::new();
-    kill_at_random(&place, 3, &runtime, || {
-        Arc::new(SqliteStore::open(place.path("task-engine.db")).unwrap())
+    let sandbox = sandbox();
+    kill_at_random(&sandbox, 3, &runtime, || {
+        Arc::new(SqliteStore::open(sandbox.path("task-engine.db")).unwrap())
     });
 }
 
@@ -40,7 +41,7 @@ const STEP: SignedDuration = SignedDuration::from_millis(200);
 const SLOTS: i64 = 60;
 
 fn kill_at_random(
-    place: &Place,
+    sandbox: &Sandbox,
     engines: usize,
     runtime: &tokio::runtime::Runtime,
     open: impl Fn() -> Arc<dyn Store>,
@@ -48,16 +49,16 @@ fn kill_at_random(
     let missed = ["--missed", "all:1000"];
     let add = |name: &str, rule: &[&str]| {
         let what = ["schedules", "add", name, "WaitingTask", r#"{"waiting_time": 0}"#];
-        place.ok(&[&what, rule, &missed].concat());
+        sandbox.ok(&[&what, rule, &missed].concat());
     };
     add("fast", &["--every", "200ms"]);
     add("second", &["--cron", "* * * * * *"]);
     let start = |n: usize| {
         let name = format!("engine-{n}");
         let settings = ["--recovery", "auto", "--heartbeat", "200ms", "--dead-after", "1s"];
-        place.start(&[&["start", "--quiet", "--instance", &name], &settings[..]].concat())
+        sandbox.start(&[&["start", "--quiet", "--instance", &name], &settings[..]].concat())
     };
-    let mut running: Vec<Running> = (0..engines).map(start).collect();
+    let mut running: Vec<RunningProgram> = (0..engines).map(start).collect();
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut chance = fastrand::Rng::with_seed(seed);
@@ -81,7 +82,7 @@ fn kill_at_random(
         std::mem::replace(&mut running[victim], next).end();
     }
     for name in ["fast", "second"] {
-        place.ok(&["schedules", "pause", name]);
+        sandbox.ok(&["schedules", "pause", name]);
     }
     let seconds = begun.elapsed().as_secs_f64();
     println!("{killed} engines killed in {seconds:.1} s");
@@ -113,7 +114,7 @@ fn kill_at_random(
             assert_eq!(ours.get(&slot.slot), Some(&slot.task_id), "{name}: {}", slot.slot);
         }
     }
-    eventually("what the dead have left is recovered", || {
+    wait_until("what the dead have left is recovered", || {
         let filter = TaskFilter { limit: 10_000, ..TaskFilter::default() };
         let rows = runtime.block_on(store.tasks(&filter)).unwrap();
         let open = |status: &str| rows.iter().any(|row| row.status.as_str() == status);
@@ -139,22 +140,22 @@ fn tasks(runtime: &tokio::runtime::Runtime, store: &dyn Store) -> Vec<(String, T
 
 #[test]
 fn skipped_slots_and_manual_runs_are_shown() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let parameters = r#"{"waiting_time": 0}"#;
-    place.ok(&["schedules", "add", "tick", "WaitingTask", parameters, "--every", "100ms"]);
-    place.ok(&["schedule", "run", "tick"]);
-    let shown = place.ok(&["schedules", "show", "tick"]);
+    sandbox.ok(&["schedules", "add", "tick", "WaitingTask", parameters, "--every", "100ms"]);
+    sandbox.ok(&["schedule", "run", "tick"]);
+    let shown = sandbox.ok(&["schedules", "show", "tick"]);
     assert!(shown.contains("manual run") && shown.contains("by terminal:"), "{shown}");
     let details = || -> serde_json::Value {
-        serde_json::from_str(&place.ok(&["schedules", "show", "tick", "--json"])).expect("JSON")
+        serde_json::from_str(&sandbox.ok(&["schedules", "show", "tick", "--json"])).expect("JSON")
     };
     // Slots pass before there is an engine; the last of them is made good.
     let first: Timestamp = details()["next_at"].as_str().expect("a time").parse().expect("a time");
     let third = first + SignedDuration::from_millis(200);
-    eventually("two slots are missed", || Timestamp::now() > third);
-    let engine = place.start(&["start"]);
-    eventually("it fires", || !details()["last_slot"].is_null());
-    place.ok(&["schedules", "pause", "tick"]);
+    wait_until("two slots are missed", || Timestamp::now() > third);
+    let engine = sandbox.start(&["start"]);
+    wait_until("it fires", || !details()["last_slot"].is_null());
+    sandbox.ok(&["schedules", "pause", "tick"]);
     let events = details()["events"].clone();
     let kinds: Vec<_> = events
         .as_array()

@@ -3,10 +3,11 @@
 
 use std::fs;
 
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use super::executables::{class, ended, file, stop};
-use super::support::Place;
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::Sandbox;
 
 const CANARY: &str = "canary-7f3a9c";
 
@@ -28,14 +29,14 @@ fn parameters() -> String {
     )
 }
 
-fn secrets_stay_secret(place: &Place) {
+fn secrets_stay_secret(sandbox: &Sandbox) {
     let settings = "secret = [\"login.password\"]\nretry = { maximum = 0 }";
     let classes = [("fails", FAILS), ("succeeds", SUCCEEDS), ("prints", PRINTS)]
         .map(|(name, script)| class(name, settings, script));
-    file(place, &classes.concat());
+    file(sandbox, &classes.concat());
     let mut said = Vec::new();
     let mut run = |args: &[&str]| {
-        let finished = place.run(args);
+        let finished = sandbox.run(args);
         assert_eq!(finished.code, Some(0), "{args:?}: {finished:?}");
         said.push((args.join(" "), format!("{}{}", finished.out, finished.err)));
         finished.out
@@ -46,13 +47,13 @@ fn secrets_stay_secret(place: &Place) {
     run(&["create", "fails", &parameters(), "--in", "1h"]);
     run(&["schedules", "add", "daily", "fails", &parameters(), "--cron", "0 0 1 1 *"]);
     // Without the file and without an engine, the tasks themselves know.
-    fs::rename(place.path("task-engine.toml"), place.path("away")).unwrap();
+    fs::rename(sandbox.path("task-engine.toml"), sandbox.path("away")).unwrap();
     assert!(run(&["show", "1"]).contains("[secret]"));
-    fs::rename(place.path("away"), place.path("task-engine.toml")).unwrap();
+    fs::rename(sandbox.path("away"), sandbox.path("task-engine.toml")).unwrap();
 
-    let engine = place.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
+    let engine = sandbox.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
     for id in ["1", "2", "3"] {
-        ended(place, id);
+        ended(sandbox, id);
     }
     for args in [
         &["show", "1"][..],
@@ -88,7 +89,7 @@ fn secrets_stay_secret(place: &Place) {
         run(args);
     }
     assert!(!run(&["show", "5"]).contains("another-secret"), "a task that was created again");
-    ended(place, "5");
+    ended(sandbox, "5");
     stop(engine_log(engine, &mut said));
 
     for (what, text) in &said {
@@ -112,30 +113,30 @@ fn secrets_stay_secret(place: &Place) {
         assert!(of(what).contains(words), "{what}: {words} in\n{}", of(what));
     }
     // The code gets it, users with the right see it, and export contains it.
-    assert_eq!(fs::read_to_string(place.path("seen")).unwrap().matches(CANARY).count(), 6);
-    assert!(place.ok(&["show", "1", "--reveal"]).contains(CANARY));
-    assert!(place.ok(&["export"]).contains(CANARY));
+    assert_eq!(fs::read_to_string(sandbox.path("seen")).unwrap().matches(CANARY).count(), 6);
+    assert!(sandbox.ok(&["show", "1", "--reveal"]).contains(CANARY));
+    assert!(sandbox.ok(&["export"]).contains(CANARY));
 }
 
 /// Keeps the log of an engine.
 fn engine_log(
-    engine: super::support::Running,
+    engine: task_engine_test_harness::RunningProgram,
     said: &mut Vec<(String, String)>,
-) -> super::support::Running {
-    engine.says("error is ExitCode100");
+) -> task_engine_test_harness::RunningProgram {
+    engine.wait_for_log("error is ExitCode100");
     said.push(("the log of the engine".to_owned(), engine.err() + &engine.out()));
     engine
 }
 
 #[test]
 fn secrets_stay_secret_on_sqlite() {
-    secrets_stay_secret(&Place::new());
+    secrets_stay_secret(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_stay_secret_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    tokio::task::spawn_blocking(move || secrets_stay_secret(&Place::with_database(&url)))
+    tokio::task::spawn_blocking(move || secrets_stay_secret(&sandbox_on(&url)))
         .await
         .expect("the test");
 }
@@ -143,34 +144,34 @@ async fn secrets_stay_secret_on_postgresql() {
 /// A process that stays talks about several tasks at once.
 #[test]
 fn persistent_process_keeps_secrets() {
-    let place = Place::new();
+    let sandbox = sandbox();
     let script = r#"
 while read -r line; do
   echo "standard error: $line" >&2
   echo "nonsense: $line"
 done"#;
     let settings = "mode = \"lines\"\nsecret = [\"password\"]\nretry = { maximum = 0 }";
-    file(&place, &class("stays", settings, script));
-    place.ok(&["create", "stays", &format!(r#"{{"password":"{CANARY}"}}"#)]);
-    let engine = place.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
-    ended(&place, "1");
-    let shown = place.ok(&["show", "1"]);
+    file(&sandbox, &class("stays", settings, script));
+    sandbox.ok(&["create", "stays", &format!(r#"{{"password":"{CANARY}"}}"#)]);
+    let engine = sandbox.start_under(&["env", "TASK_ENGINE_LOG=trace"], &["start"]);
+    ended(&sandbox, "1");
+    let shown = sandbox.ok(&["show", "1"]);
     assert!(shown.contains("nonsense") && shown.contains("standard error"), "{shown}");
-    engine.says("Worker process stays ended");
+    engine.wait_for_log("Worker process stays ended");
     assert!(!shown.contains(CANARY) && !engine.err().contains(CANARY), "{shown}{}", engine.err());
     stop(engine);
 }
 
 #[test]
 fn invalid_secret_path_has_position() {
-    let place = Place::new();
+    let sandbox = sandbox();
     for (secret, words) in [
         ("[\"a..b\"]", "2:10: \"a..b\" is not the path of a secret parameter"),
         ("[\"\"]", "\"\" is not the path"),
         ("\"password\"", "secret is a list of texts, not a text"),
     ] {
-        file(&place, &class("a", &format!("secret = {secret}"), "true"));
-        let created = place.run(&["create", "a"]);
+        file(&sandbox, &class("a", &format!("secret = {secret}"), "true"));
+        let created = sandbox.run(&["create", "a"]);
         assert_eq!(created.code, Some(2));
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
@@ -178,18 +179,18 @@ fn invalid_secret_path_has_position() {
 
 #[test]
 fn placeholders_keep_stored_secrets() {
-    let place = Place::new();
-    file(&place, &class("log_in", "secret = [\"password\"]", "true"));
+    let sandbox = sandbox();
+    file(&sandbox, &class("log_in", "secret = [\"password\"]", "true"));
     let parameters = format!(r#"{{"user":"ann","password":"{CANARY}"}}"#);
-    place.ok(&["create", "log_in", &parameters, "--in", "1h"]);
-    place.ok(&["schedules", "add", "nightly", "log_in", &parameters, "--cron", "0 3 * * *"]);
+    sandbox.ok(&["create", "log_in", &parameters, "--in", "1h"]);
+    sandbox.ok(&["schedules", "add", "nightly", "log_in", &parameters, "--cron", "0 3 * * *"]);
     let changed = r#"{"user":"bob","password":"[secret]"}"#;
-    place.ok(&["edit", "1", "--parameters", changed]);
-    let shown = place.ok(&["show", "1", "--reveal"]);
+    sandbox.ok(&["edit", "1", "--parameters", changed]);
+    let shown = sandbox.ok(&["show", "1", "--reveal"]);
     assert!(shown.contains(CANARY) && shown.contains("bob"), "{shown}");
-    place.ok(&["schedules", "set", "nightly", "--parameters", changed]);
-    assert!(place.ok(&["schedules", "run", "nightly"]).contains('2'));
-    let shown = place.ok(&["show", "2", "--reveal"]);
+    sandbox.ok(&["schedules", "set", "nightly", "--parameters", changed]);
+    assert!(sandbox.ok(&["schedules", "run", "nightly"]).contains('2'));
+    let shown = sandbox.ok(&["show", "2", "--reveal"]);
     assert!(shown.contains(CANARY) && shown.contains("bob"), "{shown}");
     let stray = r#"{"user":"[secret]"}"#;
     for args in [
@@ -200,7 +201,7 @@ fn placeholders_keep_stored_secrets() {
         &["schedules", "set", "nightly", "--parameters", stray],
         &["schedules", "set", "nightly", "--class", "other", "--parameters", changed],
     ] {
-        let refused = place.run(args);
+        let refused = sandbox.run(args);
         assert_ne!(refused.code, Some(0), "{args:?}: {refused:?}");
         assert!(refused.err.contains("cannot be stored"), "{args:?}: {}", refused.err);
     }

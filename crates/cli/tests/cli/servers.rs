@@ -4,10 +4,11 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use task_engine::postgres::tokio_postgres::{self, NoTls};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::runtime::Runtime;
 
-use super::support::{Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::wait_until;
 
 /// Takes connections, and never answers: as a server that is suspended does.
 struct SilentServer(TcpListener);
@@ -36,7 +37,7 @@ async fn execute(url: &str, statements: &str) {
 #[test]
 fn commands_fail_on_silent_server() {
     let silent = SilentServer::start();
-    let place = Place::with_database(&silent.url());
+    let sandbox = sandbox_on(&silent.url());
     let words: [&[&str]; 9] = [
         &["stats"],
         &["doctor"],
@@ -51,9 +52,9 @@ fn commands_fail_on_silent_server() {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for words in words {
-            let place = &place;
+            let sandbox = &sandbox;
             scope.spawn(move || {
-                let ended = place.run(words);
+                let ended = sandbox.run(words);
                 assert!(ended.code.is_some_and(|code| code != 0), "{words:?}: {ended:?}");
                 let said = ended.out + &ended.err;
                 assert!(said.contains("no answer within 10 s"), "{words:?}: {said}");
@@ -66,14 +67,14 @@ fn commands_fail_on_silent_server() {
 #[test]
 fn first_signal_ends_connection_attempt() {
     let silent = SilentServer::start();
-    let place = Place::with_database(&format!("{}?connect_timeout=60", silent.url()));
+    let sandbox = sandbox_on(&format!("{}?connect_timeout=60", silent.url()));
     for (words, signal) in [
         (&["start"][..], "TERM"),
         (&["start", "--no-migrate"], "INT"),
         (&["start", "--web", "0"], "TERM"),
         (&["web", "0"], "TERM"),
     ] {
-        let connecting = place.start(words);
+        let connecting = sandbox.start(words);
         let _held = silent.0.accept().expect("it connects");
         connecting.signal(signal);
         let begun = Instant::now();
@@ -87,19 +88,19 @@ fn first_signal_ends_connection_attempt() {
 fn second_host_is_used_within_seconds() {
     let runtime = Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
-    Place::with_database(&url).ok(&["migrate"]);
+    sandbox_on(&url).ok(&["migrate"]);
     let silent = SilentServer::start();
     let both = url.replace('@', &format!("@{},", silent.host()));
-    let place = Place::with_database(&both);
+    let sandbox = sandbox_on(&both);
     let begun = Instant::now();
-    assert_eq!(place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]), "1\n");
+    assert_eq!(sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]), "1\n");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    let engine = place.start(&["start"]);
-    eventually("the task ends", || engine.err().contains("finished task 1"));
+    let engine = sandbox.start(&["start"]);
+    wait_until("the task ends", || engine.err().contains("finished task 1"));
     assert!(engine.err().contains(&silent.host()), "both hosts are named: {}", engine.err());
     // The connection for wake-ups finds the second host, too.
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
-    eventually("the task ends", || engine.err().contains("finished task 2"));
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    wait_until("the task ends", || engine.err().contains("finished task 2"));
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
@@ -114,7 +115,7 @@ fn message_names_each_host_error() {
     runtime.block_on(execute(&url, &read_only));
     let silent = SilentServer::start();
     let both = url.replace('@', &format!("@{},127.0.0.1:1,", silent.host()));
-    let failed = Place::with_database(&both).run(&["tasks"]);
+    let failed = sandbox_on(&both).run(&["tasks"]);
     assert_eq!(failed.code, Some(1));
     for words in [
         format!("{}: no answer within 2 s", silent.host()),
@@ -125,7 +126,7 @@ fn message_names_each_host_error() {
     }
     // Who wants to read only says so.
     let any = format!("{both}?target_session_attrs=any");
-    let tasks = Place::with_database(&any).run(&["tasks"]);
+    let tasks = sandbox_on(&any).run(&["tasks"]);
     assert!(tasks.err.contains("run `task-engine migrate`"), "it is connected: {}", tasks.err);
 }
 
@@ -134,18 +135,18 @@ fn commands_fail_when_server_freezes() {
     let runtime = Runtime::new().unwrap();
     let server = TestServer::start();
     let url = runtime.block_on(server.create_database());
-    let place = Place::with_database(&format!("{url}?connect_timeout=2"));
-    place.ok(&["migrate"]);
-    let engine = place.start(&["start", "--heartbeat", "1s"]);
-    engine.says("started with");
+    let sandbox = sandbox_on(&format!("{url}?connect_timeout=2"));
+    sandbox.ok(&["migrate"]);
+    let engine = sandbox.start(&["start", "--heartbeat", "1s"]);
+    engine.wait_for_log("started with");
     server.freeze();
-    engine.says("takes no new connection within 2s");
+    engine.wait_for_log("takes no new connection within 2s");
     engine.signal("TERM");
     let begun = Instant::now();
     let ended = engine.end();
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}: {}", begun.elapsed(), ended.err);
     server.thaw();
-    place.ok(&["tasks"]);
+    sandbox.ok(&["tasks"]);
 }
 
 #[test]
@@ -156,15 +157,15 @@ fn encoding_other_than_utf8_is_refused() {
         let create = format!("CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0");
         runtime.block_on(execute(&url, &create));
         let (server, _) = url.rsplit_once('/').expect("a name");
-        let place = Place::with_database(&format!("{server}/{name}"));
+        let sandbox = sandbox_on(&format!("{server}/{name}"));
         for words in [&["migrate"][..], &["start"], &["tasks"]] {
-            let refused = place.run(words);
+            let refused = sandbox.run(words);
             assert_eq!(refused.code, Some(1), "{words:?}: {refused:?}");
             for part in [encoding, "CREATE DATABASE tasks ENCODING 'UTF8' TEMPLATE template0"] {
                 assert!(refused.err.contains(part), "{words:?}: {}", refused.err);
             }
         }
-        let doctor = place.run(&["doctor"]);
+        let doctor = sandbox.run(&["doctor"]);
         assert_eq!(doctor.code, Some(6));
         assert!(doctor.out.contains("wrong    encoding"), "{}", doctor.out);
     }
@@ -178,19 +179,19 @@ fn sharded_schema_is_refused() {
     // The setting is known without the extension, too.
     let on = format!("ALTER DATABASE {database} SET citus.enable_schema_based_sharding = on");
     runtime.block_on(execute(&url, &on));
-    let refused = Place::with_database(&url).run(&["migrate"]);
+    let refused = sandbox_on(&url).run(&["migrate"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.err.contains("SET citus.enable_schema_based_sharding = off"), "{refused:?}");
 }
 
 #[test]
 fn engine_ends_when_sqlite_log_is_deleted() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
-    let engine = place.start(&["start", "--heartbeat", "1s"]);
-    eventually("the end of the task is recorded", || place.status("1") == "stopped");
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let engine = sandbox.start(&["start", "--heartbeat", "1s"]);
+    wait_until("the end of the task is recorded", || sandbox.status("1") == "stopped");
     for log in ["task-engine.db-wal", "task-engine.db-shm"] {
-        std::fs::remove_file(place.path(log)).expect("a log");
+        std::fs::remove_file(sandbox.path(log)).expect("a log");
     }
     let begun = Instant::now();
     let ended = engine.end();
@@ -200,6 +201,6 @@ fn engine_ends_when_sqlite_log_is_deleted() {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
     // What was committed is in the file, and the next engine goes on.
-    assert_eq!(place.status("1"), "stopped");
-    place.ok(&["verify"]);
+    assert_eq!(sandbox.status("1"), "stopped");
+    sandbox.ok(&["verify"]);
 }

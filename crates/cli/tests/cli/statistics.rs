@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use serde_json::Value;
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, Running, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
 
 /// How attempts ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,31 +27,31 @@ fn json(text: &str) -> Value {
 }
 
 /// An engine works on successes, failures, retries and cancellations, and stops.
-fn run_load(place: &Place) {
-    place.ok(&["migrate"]);
-    place.ok(&["create", "WaitingTask", "--in", "1h", "--count", "30"]);
-    place.ok(&["cancel", "status=waiting", "--yes"]);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--count", "3000"]);
-    place.ok(&["create", "FailingNotRetryTask", "--count", "200"]);
-    place.ok(&["create", "FailingTask", "--count", "50"]);
-    let engine = place.start(&["start", "--instance", "e", "--workers", "20"]);
+fn run_load(sandbox: &Sandbox) {
+    sandbox.ok(&["migrate"]);
+    sandbox.ok(&["create", "WaitingTask", "--in", "1h", "--count", "30"]);
+    sandbox.ok(&["cancel", "status=waiting", "--yes"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--count", "3000"]);
+    sandbox.ok(&["create", "FailingNotRetryTask", "--count", "200"]);
+    sandbox.ok(&["create", "FailingTask", "--count", "50"]);
+    let engine = sandbox.start(&["start", "--instance", "e", "--workers", "20"]);
     let long = r#"{"steps": 1000, "step_time": 1}"#;
-    let long = place.ok(&["create", "ReportingTask", long]).trim().to_owned();
-    eventually("all but one have ended", || {
-        let stats = json(&place.ok(&["stats", "--json"]));
+    let long = sandbox.ok(&["create", "ReportingTask", long]).trim().to_owned();
+    wait_until("all but one have ended", || {
+        let stats = json(&sandbox.ok(&["stats", "--json"]));
         stats["due"]["counted"] == 0 && stats["running"] == 1
     });
-    place.ok(&["cancel", &long, "--wait"]);
+    sandbox.ok(&["cancel", &long, "--wait"]);
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 /// Page by page, because no page takes long.
-fn all_tasks(place: &Place) -> Vec<Value> {
+fn all_tasks(sandbox: &Sandbox) -> Vec<Value> {
     let mut tasks: Vec<Value> = Vec::new();
     loop {
         let before = tasks.last().map_or(i64::MAX.to_string(), |task| task["id"].to_string());
-        let page = place.ok(&["tasks", "--json", "--limit", "1000", "--before", &before]);
+        let page = sandbox.ok(&["tasks", "--json", "--limit", "1000", "--before", &before]);
         if page.is_empty() {
             return tasks;
         }
@@ -59,9 +60,9 @@ fn all_tasks(place: &Place) -> Vec<Value> {
 }
 
 /// The numbers by the tasks themselves.
-fn on_record(place: &Place) -> Ended {
+fn on_record(sandbox: &Sandbox) -> Ended {
     let mut ended = Ended::default();
-    for task in all_tasks(place) {
+    for task in all_tasks(sandbox) {
         let attempts = task["attempts"].as_u64().unwrap();
         match task["status"].as_str().unwrap() {
             "stopped" => {
@@ -101,20 +102,20 @@ fn of_metrics(metrics: &str) -> Ended {
 
 struct Web {
     address: String,
-    server: Running,
+    server: RunningProgram,
 }
 
 impl Web {
-    fn start(place: &Place) -> Self {
-        let server = place.start(&["web", "127.0.0.1:0"]);
-        server.says("Dashboard: http://127.0.0.1:");
+    fn start(sandbox: &Sandbox) -> Self {
+        let server = sandbox.start(&["web", "127.0.0.1:0"]);
+        server.wait_for_log("Dashboard: http://127.0.0.1:");
         let said = server.err();
         let address = said.split("Dashboard: ").nth(1).unwrap().lines().next().unwrap();
         Self { address: address.trim_end_matches('/').to_owned(), server }
     }
 
-    fn get(&self, place: &Place, path: &str) -> String {
-        let got = place.shell(&format!("curl -sS --fail-with-body '{}{path}'", self.address));
+    fn get(&self, sandbox: &Sandbox, path: &str) -> String {
+        let got = sandbox.shell(&format!("curl -sS --fail-with-body '{}{path}'", self.address));
         assert_eq!(got.code, Some(0), "{path}: {got:?}");
         got.out
     }
@@ -123,19 +124,19 @@ impl Web {
 fn groups_of(text: &str) -> Vec<(String, u64, bool)> {
     let group = |line: &str| {
         let group = json(line);
-        let class = group["task_class"].as_str().unwrap().to_owned();
+        let class = group["class"].as_str().unwrap().to_owned();
         (class, group["count"].as_u64().unwrap(), group["is_sample"].as_bool().unwrap())
     };
     text.lines().map(group).collect()
 }
 
-fn numbers_agree(place: &Place) {
+fn numbers_agree(sandbox: &Sandbox) {
     let begun = Instant::now();
-    run_load(place);
-    let truth = on_record(place);
+    run_load(sandbox);
+    let truth = on_record(sandbox);
     assert!(truth.succeeded == 3000 && truth.failed >= 250 && truth.other == 1, "{truth:?}");
 
-    let stats = json(&place.ok(&["stats", "--json"]));
+    let stats = json(&sandbox.ok(&["stats", "--json"]));
     assert_eq!(of_stats(&stats), truth, "stats");
     assert_eq!(
         (&stats["failed"]["counted"], &stats["cancelled"]["counted"]),
@@ -146,32 +147,32 @@ fn numbers_agree(place: &Place) {
     assert!(rate >= slowest, "{rate} a second, at least {slowest}");
     let ended = format!("{} attempts ended", truth.total());
     for command in ["stats", "top"] {
-        let shown = place.ok(&[command]);
+        let shown = sandbox.ok(&[command]);
         assert!(shown.contains(&ended), "{command}: {ended}: {shown}");
         assert!(shown.contains("LAST ERROR (SAMPLE)"), "{command}: {shown}");
     }
 
-    let web = Web::start(place);
-    assert_eq!(of_stats(&json(&web.get(place, "/api/v1/stats"))), truth, "GET /stats");
-    assert_eq!(of_metrics(&web.get(place, "/metrics")), truth, "/metrics");
-    let page = web.get(place, "/");
+    let web = Web::start(sandbox);
+    assert_eq!(of_stats(&json(&web.get(sandbox, "/api/v1/stats"))), truth, "GET /stats");
+    assert_eq!(of_metrics(&web.get(sandbox, "/metrics")), truth, "/metrics");
+    let page = web.get(sandbox, "/");
     let chart = format!("Attempts that ended in the last hour: {} in all", truth.total());
     assert!(page.contains(&chart), "{chart}");
 
     let failed = [("FailingNotRetryTask".to_owned(), 200, false)];
-    assert_eq!(groups_of(&place.ok(&["errors", "--json"])), failed);
+    assert_eq!(groups_of(&sandbox.ok(&["errors", "--json"])), failed);
     let retried = [("FailingTask".to_owned(), 50, false)];
-    assert_eq!(groups_of(&place.ok(&["errors", "status=waiting", "--json"])), retried);
-    let errors = json(&web.get(place, "/api/v1/errors"));
+    assert_eq!(groups_of(&sandbox.ok(&["errors", "status=waiting", "--json"])), retried);
+    let errors = json(&web.get(sandbox, "/api/v1/errors"));
     assert_eq!((&errors["groups"][0]["count"], &errors["is_sample"]), (&200.into(), &false.into()));
-    let page = web.get(place, "/errors");
+    let page = web.get(sandbox, "/errors");
     assert!(page.contains("200 tasks with an error: all there are."), "{page}");
 
     // A sample says so, above its numbers, and how many there are.
-    let sample = place.run(&["errors", "--limit", "120"]);
+    let sample = sandbox.run(&["errors", "--limit", "120"]);
     let head = sample.out.lines().next().unwrap();
     assert!(head.starts_with("Sample: the newest 120 of 200 failed tasks"), "{sample:?}");
-    let sample = place.ok(&["errors", "--limit", "120", "--json"]);
+    let sample = sandbox.ok(&["errors", "--limit", "120", "--json"]);
     assert_eq!(groups_of(&sample), [("FailingNotRetryTask".to_owned(), 120, true)]);
     web.server.signal("TERM");
     assert_eq!(web.server.end().code, Some(0));
@@ -179,26 +180,26 @@ fn numbers_agree(place: &Place) {
 
 #[test]
 fn numbers_agree_on_sqlite() {
-    numbers_agree(&Place::new());
+    numbers_agree(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_agree_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    numbers_agree(&Place::with_database(&url));
+    numbers_agree(&sandbox_on(&url));
 }
 
 #[test]
 fn retried_errors_show_in_backlog() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    place.ok(&["create", "FailingTask", r#"{"divisor": 0}"#]);
-    let engine = place.start(&["start", "--instance", "e"]);
-    eventually("it has failed", || place.task("1")["attempts"] == 1);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    sandbox.ok(&["create", "FailingTask", r#"{"divisor": 0}"#]);
+    let engine = sandbox.start(&["start", "--instance", "e"]);
+    wait_until("it has failed", || sandbox.task("1")["attempts"] == 1);
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
-    place.ok(&["create", "WaitingTask", "--count", "10000"]);
-    let shown = place.ok(&["errors", "status=waiting"]);
+    sandbox.ok(&["create", "WaitingTask", "--count", "10000"]);
+    let shown = sandbox.ok(&["errors", "status=waiting"]);
     assert!(shown.contains("ZeroDivisionError: divided by <n>"), "{shown}");
     assert!(shown.contains("e.g. divided by 0"), "an example: {shown}");
     assert!(!shown.contains('…'), "whole in a pipe: {shown}");
@@ -206,13 +207,13 @@ fn retried_errors_show_in_backlog() {
 
 #[test]
 fn cancelled_waiting_task_has_no_attempt() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    place.ok(&["create", "WaitingTask"]);
-    place.ok(&["cancel", "1"]);
-    let shown = place.ok(&["show", "1"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    sandbox.ok(&["create", "WaitingTask"]);
+    sandbox.ok(&["cancel", "1"]);
+    let shown = sandbox.ok(&["show", "1"]);
     assert!(shown.contains("Not begun: cancelled while waiting"), "{shown}");
     assert!(!shown.contains("Attempt 1") && !shown.contains("failure"), "{shown}");
-    assert_eq!(place.task("1")["attempts"], 0);
-    assert_eq!(place.task("1")["executions"][0]["status"], "cancelled");
+    assert_eq!(sandbox.task("1")["attempts"], 0);
+    assert_eq!(sandbox.task("1")["executions"][0]["status"], "cancelled");
 }

@@ -4,10 +4,11 @@ use serde_json::Value;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Json, NewTask, Store, TaskId};
-use task_engine_conformance::TestServer;
 use task_engine_core::flow::Origin;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A task, as one that the parent has created.
 fn child_of(parent: &str, correlation_id: &str, class: &str, parameters: &str) -> NewTask {
@@ -23,10 +24,10 @@ fn create(store: &dyn Store, tasks: &[NewTask]) -> Vec<TaskId> {
 }
 
 /// A flow of three generations, where the last child fails twice.
-fn tells_the_story(place: &Place, store: &dyn Store) {
-    place.ok(&["create", "unrelated", "--count", "3"]);
+fn tells_the_story(sandbox: &Sandbox, store: &dyn Store) {
+    sandbox.ok(&["create", "unrelated", "--count", "3"]);
     let quick = r#"{"waiting_time": 0.05}"#;
-    let first = place.ok(&["create", "WaitingTask", quick, "--correlation", "order-17"]);
+    let first = sandbox.ok(&["create", "WaitingTask", quick, "--correlation", "order-17"]);
     let second = create(store, &[child_of(&first, "order-17", "WaitingTask", quick)]);
     let second = second[0].to_string();
     create(
@@ -37,16 +38,16 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
             child_of(&second, "order-17", "stranger", "{}"),
         ],
     );
-    place.witness();
-    let engine = place.start(&["start", "--instance", "web-1", "--config", "witness.toml"]);
-    eventually("the first is done", || place.status(first.trim()) == "stopped");
-    eventually("the second is done", || place.status(&second) == "stopped");
-    eventually("the third has failed", || place.status("6") == "failed");
-    eventually("the fourth is retried", || place.task("7")["retry_number"].as_i64() >= Some(2));
+    sandbox.witness();
+    let engine = sandbox.start(&["start", "--instance", "web-1", "--config", "witness.toml"]);
+    wait_until("the first is done", || sandbox.status(first.trim()) == "stopped");
+    wait_until("the second is done", || sandbox.status(&second) == "stopped");
+    wait_until("the third has failed", || sandbox.status("6") == "failed");
+    wait_until("the fourth is retried", || sandbox.task("7")["retry_number"].as_i64() >= Some(2));
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 
-    let shown = place.ok(&["trace", "order-17"]);
+    let shown = sandbox.ok(&["trace", "order-17"]);
     let lines: Vec<&str> = shown.lines().collect();
     assert!(
         lines[0].starts_with("Flow order-17: 5 tasks (2 waiting, 2 stopped, 1 failed)"),
@@ -66,11 +67,11 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
     assert_eq!(rest.len(), 2);
 
     // Any of its tasks names the flow, and is marked.
-    let marked = place.ok(&["trace", &second]);
+    let marked = sandbox.ok(&["trace", &second]);
     assert_eq!(marked.lines().filter(|line| line.ends_with("  <")).count(), 1);
     assert!(marked.lines().nth(2).unwrap().ends_with("  <"), "{marked}");
 
-    let json: Value = serde_json::from_str(&place.ok(&["trace", "6", "--json"])).unwrap();
+    let json: Value = serde_json::from_str(&sandbox.ok(&["trace", "6", "--json"])).unwrap();
     assert_eq!((&json["correlation_id"], &json["complete"]), (&"order-17".into(), &true.into()));
     let tasks = json["tasks"].as_array().unwrap();
     let place_of = |task: &Value| (task["id"].as_i64(), task["depth"].as_i64());
@@ -82,50 +83,50 @@ fn tells_the_story(place: &Place, store: &dyn Store) {
     assert!(tasks[0]["waited_ms"][0].as_f64().unwrap() >= 0.0);
     assert!(tasks[0]["ran_ms"][0].as_f64().unwrap() >= 50.0);
 
-    let cut = place.run(&["trace", "order-17", "--limit", "2"]);
+    let cut = sandbox.run(&["trace", "order-17", "--limit", "2"]);
     assert_eq!((cut.code, cut.out.lines().count()), (Some(0), 3), "{cut:?}");
     assert!(cut.err.contains("Only the oldest 2 tasks"), "{}", cut.err);
     assert!(cut.err.contains("trace order-17 --limit 20"), "{}", cut.err);
-    let cut = place.run(&["trace", "8", "--limit", "2", "--json"]);
+    let cut = sandbox.run(&["trace", "8", "--limit", "2", "--json"]);
     assert!(cut.out.contains(r#""complete":false"#), "{}", cut.out);
     assert!(cut.err.contains("Task 8 is not among them"), "{}", cut.err);
 
-    let task = place.ok(&["show", "7"]);
+    let task = sandbox.ok(&["show", "7"]);
     assert!(task.contains("flow        order-17, created by task 5"), "{task}");
-    assert!(place.ok(&["show", "1"]).contains("flow        its own"));
-    assert_eq!(place.task("1")["correlation_id"], "1");
-    assert_eq!(place.task("7")["parent_id"], 5);
+    assert!(sandbox.ok(&["show", "1"]).contains("flow        its own"));
+    assert_eq!(sandbox.task("1")["correlation_id"], "1");
+    assert_eq!(sandbox.task("7")["parent_id"], 5);
 }
 
 #[test]
 fn trace_prints_flow_on_sqlite() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
-    tells_the_story(&place, &store);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let store = SqliteStore::open(sandbox.path("task-engine.db")).unwrap();
+    tells_the_story(&sandbox, &store);
 }
 
 #[test]
 fn trace_prints_flow_on_postgresql() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(TestServer::shared().create_database());
-    let place = Place::with_database(&url);
-    place.ok(&["migrate"]);
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
     let store = runtime.block_on(PgStore::connect(&url)).unwrap();
-    tells_the_story(&place, &store);
+    tells_the_story(&sandbox, &store);
 }
 
 #[test]
 fn number_is_task_or_flow() {
-    let place = Place::new();
-    place.ok(&["create", "a", "--correlation", "2"]);
-    place.ok(&["create", "b", "--correlation", "other"]);
-    place.ok(&["create", "c"]);
-    let flow_of = |args: &[&str]| place.ok(args).lines().next().unwrap().to_owned();
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "a", "--correlation", "2"]);
+    sandbox.ok(&["create", "b", "--correlation", "other"]);
+    sandbox.ok(&["create", "c"]);
+    let flow_of = |args: &[&str]| sandbox.ok(args).lines().next().unwrap().to_owned();
     assert_eq!(flow_of(&["trace", "2"]), "Flow other: 1 task (1 waiting)");
     assert_eq!(flow_of(&["trace", "2", "--correlation"]), "Flow 2: 1 task (1 waiting)");
     assert_eq!(flow_of(&["trace", "3"]), "Flow 3: 1 task (1 waiting)");
-    place.ok(&["cancel", "3"]);
+    sandbox.ok(&["cancel", "3"]);
     let over = flow_of(&["trace", "3"]);
     assert!(
         over.starts_with("Flow 3: 1 task (1 cancelled); ") && over.contains("to the last"),
@@ -135,9 +136,9 @@ fn number_is_task_or_flow() {
 
 #[test]
 fn large_flow_is_bounded_and_escaped() {
-    let place = Place::new();
-    place.ok(&["migrate"]);
-    let store = SqliteStore::open(place.path("task-engine.db")).unwrap();
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
+    let store = SqliteStore::open(sandbox.path("task-engine.db")).unwrap();
     let name = "\u{202e}flow\u{1b}[2J";
     let evil = NewTask::new("evil\u{202e}", Json::empty_object()).unwrap();
     let mut evil = vec![evil; 5000];
@@ -147,22 +148,22 @@ fn large_flow_is_bounded_and_escaped() {
         task.context = Json::encode(&context).unwrap();
     }
     create(&store, &evil);
-    let shown = place.run(&["trace", "2"]);
+    let shown = sandbox.run(&["trace", "2"]);
     assert_eq!(shown.out.lines().count(), 1 + 1000);
     assert!(shown.err.contains("Only the oldest 1000 tasks"), "{}", shown.err);
     let hostile = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
     assert!(!shown.out.contains(hostile) && !shown.err.contains(hostile));
-    let all = place.run(&["trace", "2", "--limit", "5000"]);
+    let all = sandbox.run(&["trace", "2", "--limit", "5000"]);
     assert_eq!((all.out.lines().count(), all.err.as_str()), (1 + 5000, ""));
 }
 
 #[test]
 fn slow_executions_are_warned_about() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0.3}"#]);
-    let engine = place.start(&["start", "-v", "--warn-after", "50ms"]);
-    engine.says("task 1 of class WaitingTask is over its budget of 50ms");
-    engine.says("finished task 1 in ");
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0.3}"#]);
+    let engine = sandbox.start(&["start", "-v", "--warn-after", "50ms"]);
+    engine.wait_for_log("task 1 of class WaitingTask is over its budget of 50ms");
+    engine.wait_for_log("finished task 1 in ");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
@@ -189,12 +190,12 @@ fn spans_go_to_configured_collector() {
             }
         }
     });
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let collector = format!("OTEL_EXPORTER_OTLP_ENDPOINT=http://{address}");
     let around = ["env", collector.as_str(), "OTEL_SERVICE_NAME=shop"];
-    let engine = place.start_under(&around, &["start"]);
-    eventually("it is done", || place.status("1") == "stopped");
+    let engine = sandbox.start_under(&around, &["start"]);
+    wait_until("it is done", || sandbox.status("1") == "stopped");
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(0), "{}", ended.err);
@@ -203,7 +204,7 @@ fn spans_go_to_configured_collector() {
     assert!(text.starts_with("POST /v1/traces") && text.contains("shop"), "{text}");
 
     let wrong = ["env", "OTEL_EXPORTER_OTLP_ENDPOINT=localhost"];
-    let refused = place.start_under(&wrong, &["start"]).end();
+    let refused = sandbox.start_under(&wrong, &["start"]).end();
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.err.contains("looks like http://localhost:4318"), "{}", refused.err);
 }

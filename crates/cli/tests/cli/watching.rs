@@ -3,78 +3,79 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use task_engine_conformance::postgres_server::TestServer;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{Sandbox, wait_until};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 /// The reasons, as `why` prints them and by their names.
-fn why(place: &Place, id: &str) -> (String, Vec<String>) {
-    let names = json(&place.ok(&["why", id, "--json"]))["reasons"]
+fn why(sandbox: &Sandbox, id: &str) -> (String, Vec<String>) {
+    let names = json(&sandbox.ok(&["why", id, "--json"]))["reasons"]
         .as_array()
         .expect("reasons")
         .iter()
         .map(|reason| reason["reason"].as_str().expect("a name").to_owned())
         .collect();
-    (place.ok(&["why", id]), names)
+    (sandbox.ok(&["why", id]), names)
 }
 
 /// Each reason that can be brought about from outside.
-fn tells_why(place: &Place) {
+fn tells_why(sandbox: &Sandbox) {
     let long = r#"{"waiting_time": 600}"#;
     let words = |id: &str, expected: &[&str], text: &str| {
-        let (said, names) = why(place, id);
+        let (said, names) = why(sandbox, id);
         assert_eq!(names, expected, "{said}");
         assert!(said.contains(text), "{text}: {said}");
     };
-    place.ok(&["migrate"]);
-    let missing = place.run(&["why", "1"]);
+    sandbox.ok(&["migrate"]);
+    let missing = sandbox.run(&["why", "1"]);
     assert_eq!((missing.code, missing.out.as_str()), (Some(3), ""));
     assert!(missing.err.contains("there is no task 1"), "{}", missing.err);
 
-    place.ok(&["create", "WaitingTask", long]);
+    sandbox.ok(&["create", "WaitingTask", long]);
     words("1", &["no_engine"], "none has ever run");
     let args = ["start", "--workers", "1", "--instance", "e", "--queue", "default", "--queue", "b"];
-    let engine = place.start(&args);
-    eventually("it runs", || place.status("1") == "running");
+    let engine = sandbox.start(&args);
+    wait_until("it runs", || sandbox.status("1") == "running");
     words("1", &["running"], "it runs on e: attempt 1, ");
     words("1", &["running"], "the last heartbeat of its engine was");
 
-    place.ok(&["create", "WaitingTask", long, "--in", "10m"]);
+    sandbox.ok(&["create", "WaitingTask", long, "--in", "10m"]);
     words("2", &["not_due"], "(in 10 min)");
-    place.ok(&["create", "Nobodys"]);
+    sandbox.ok(&["create", "Nobodys"]);
     words(
         "3",
         &["unknown_class"],
         "no live engine has a handler for its class Nobodys; alive: e handles ",
     );
-    place.ok(&["create", "WaitingTask", long, "--queue", "c"]);
+    sandbox.ok(&["create", "WaitingTask", long, "--queue", "c"]);
     words("4", &["queue_not_served"], "serves its queue c; e serves ");
-    place.ok(&["create", "WaitingTask", long]);
+    sandbox.ok(&["create", "WaitingTask", long]);
     words("5", &["workers_busy"], "the one worker that could take it is busy");
-    place.ok(&["create", "WaitingTask", long]);
+    sandbox.ok(&["create", "WaitingTask", long]);
     words("6", &["workers_busy", "behind"], "1 task is ahead of it");
-    place.ok(&["create", "WaitingTask", long, "--queue", "b", "--in", "10m"]);
-    place.ok(&["queues", "pause", "b", "--reason", "provider is down"]);
+    sandbox.ok(&["create", "WaitingTask", long, "--queue", "b", "--in", "10m"]);
+    sandbox.ok(&["queues", "pause", "b", "--reason", "provider is down"]);
     words("7", &["not_due", "queue_paused"], "b was paused");
     words("7", &["not_due", "queue_paused"], "provider is down");
 
-    place.ok(&["cancel", "5", "6"]);
+    sandbox.ok(&["cancel", "5", "6"]);
     words("5", &["ended"], "it has ended cancelled");
     // Its worker is free after that, and takes one that fails.
-    place.ok(&["cancel", "1", "--wait"]);
-    place.ok(&["create", "FailingTask"]);
-    eventually("it failed", || place.task("8")["retry_number"] == 1);
+    sandbox.ok(&["cancel", "1", "--wait"]);
+    sandbox.ok(&["create", "FailingTask"]);
+    wait_until("it failed", || sandbox.task("8")["retry_number"] == 1);
     words("8", &["retry"], "it waits for retry 1 of 10: ");
     words("8", &["retry"], ", after ");
-    place.ok(&["create", "FailingNotRetryTask"]);
-    eventually("it failed", || place.status("9") == "failed");
+    sandbox.ok(&["create", "FailingNotRetryTask"]);
+    wait_until("it failed", || sandbox.status("9") == "failed");
     words("9", &["ended"], "it has ended failed");
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
-    eventually("it ran", || place.status("10") == "stopped");
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    wait_until("it ran", || sandbox.status("10") == "stopped");
     words("10", &["ended"], "it has succeeded");
 
     engine.signal("TERM");
@@ -84,20 +85,20 @@ fn tells_why(place: &Place) {
 
 #[test]
 fn why_on_sqlite() {
-    tells_why(&Place::new());
+    tells_why(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn why_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    tells_why(&Place::with_database(&url));
+    tells_why(&sandbox_on(&url));
 }
 
 /// A transaction that holds a task is named, with its process and its client.
 #[tokio::test(flavor = "multi_thread")]
 async fn why_names_blocking_session() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
+    let sandbox = sandbox_on(&url);
     let (client, connection) = task_engine::postgres::tokio_postgres::connect(
         &url,
         task_engine::postgres::tokio_postgres::NoTls,
@@ -105,9 +106,9 @@ async fn why_names_blocking_session() {
     .await
     .expect("a connection");
     tokio::spawn(connection);
-    place.ok(&["migrate"]);
-    let engine = place.start(&["start"]);
-    engine.says("started with");
+    sandbox.ok(&["migrate"]);
+    let engine = sandbox.start(&["start"]);
+    engine.wait_for_log("started with");
     // Locked before its time has come.
     let lock = "SET application_name = 'an application';
         BEGIN; SELECT task_engine.create_task(
@@ -116,41 +117,41 @@ async fn why_names_blocking_session() {
     client.batch_execute(lock).await.expect("a lock");
     let pid = client.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid");
     let pid: i32 = pid.get(0);
-    eventually("it is due", || why(&place, "1").1 == ["locked"]);
-    let (said, _) = why(&place, "1");
+    wait_until("it is due", || why(&sandbox, "1").1 == ["locked"]);
+    let (said, _) = why(&sandbox, "1");
     for words in
         [format!("process {pid} (postgres, an application)"), "idle in transaction".to_owned()]
     {
         assert!(said.contains(&words), "{words}: {said}");
     }
     client.batch_execute("ROLLBACK").await.expect("rollback");
-    eventually("it runs", || place.status("1") == "stopped");
+    wait_until("it runs", || sandbox.status("1") == "stopped");
 }
 
-fn waits(place: &Place) {
-    place.ok(&["migrate"]);
-    let missing = place.run(&["wait", "1"]);
+fn waits(sandbox: &Sandbox) {
+    sandbox.ok(&["migrate"]);
+    let missing = sandbox.run(&["wait", "1"]);
     assert_eq!((missing.code, missing.out.as_str()), (Some(3), ""), "{missing:?}");
 
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     let begun = Instant::now();
-    let late = place.run(&["wait", "1", "--timeout", "200ms"]);
+    let late = sandbox.run(&["wait", "1", "--timeout", "200ms"]);
     assert_eq!((late.code, late.out.as_str()), (Some(8), ""), "{late:?}");
     assert!(late.err.contains("1 task of 1 had not ended after"), "{}", late.err);
     assert!(begun.elapsed() >= Duration::from_millis(200));
 
-    let waiting = place.start(&["wait", "1"]);
-    let engine = place.start(&["start"]);
+    let waiting = sandbox.start(&["wait", "1"]);
+    let engine = sandbox.start(&["start"]);
     let ended = waiting.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let line = json(&ended.out);
     assert_eq!((&line["id"], &line["status"]), (&1.into(), &"stopped".into()));
     assert!(line.get("result").is_some() && line["error"].is_null(), "{line}");
-    let quiet = place.run(&["wait", "1", "--quiet"]);
+    let quiet = sandbox.run(&["wait", "1", "--quiet"]);
     assert_eq!((quiet.code, quiet.out.as_str()), (Some(0), ""));
 
-    place.ok(&["create", "FailingNotRetryTask"]);
-    let failed = place.run(&["wait", "1", "2"]);
+    sandbox.ok(&["create", "FailingNotRetryTask"]);
+    let failed = sandbox.run(&["wait", "1", "2"]);
     assert_eq!(failed.code, Some(10), "{failed:?}");
     assert!(failed.err.contains("1 task of 2 failed or was cancelled"), "{}", failed.err);
     let lines: Vec<_> = failed.out.lines().map(json).collect();
@@ -159,66 +160,66 @@ fn waits(place: &Place) {
     assert_eq!(line["status"], "failed");
     assert!(line["error"]["message"].is_string(), "{line}");
 
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
-    let any = place.run(&["wait", "3", "1", "2", "--any"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
+    let any = sandbox.run(&["wait", "3", "1", "2", "--any"]);
     assert_eq!((any.code, any.out.lines().count()), (Some(0), 1), "{any:?}");
-    assert_eq!(place.run(&["wait", "2", "1", "--any"]).code, Some(10), "the first decides");
-    let waiting = place.start(&["wait", "3"]);
-    place.ok(&["cancel", "3"]);
+    assert_eq!(sandbox.run(&["wait", "2", "1", "--any"]).code, Some(10), "the first decides");
+    let waiting = sandbox.start(&["wait", "3"]);
+    sandbox.ok(&["cancel", "3"]);
     assert_eq!(waiting.end().code, Some(10), "a cancelled task did not do its work");
 
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
-    let waiting = place.start(&["wait", "4"]);
-    eventually("it runs", || place.status("4") == "running");
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
+    let waiting = sandbox.start(&["wait", "4"]);
+    wait_until("it runs", || sandbox.status("4") == "running");
     waiting.signal("INT");
     assert_eq!(waiting.end().code, None, "Ctrl-C ends it, and nothing else");
-    assert_eq!(place.status("4"), "running");
-    place.ok(&["cancel", "4", "--wait"]);
+    assert_eq!(sandbox.status("4"), "running");
+    sandbox.ok(&["cancel", "4", "--wait"]);
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
 fn wait_on_sqlite() {
-    waits(&Place::new());
+    waits(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    waits(&Place::with_database(&url));
+    waits(&sandbox_on(&url));
 }
 
-fn follows(place: &Place) {
-    place.ok(&["migrate"]);
+fn follows(sandbox: &Sandbox) {
+    sandbox.ok(&["migrate"]);
     // One that waited before, one that ran before, and later new ones.
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "3s"]);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 2}"#]);
-    let engine = place.start(&["start", "--instance", "e"]);
-    eventually("it runs", || place.status("2") == "running");
-    let lines = place.start(&["tail"]);
-    let documents = place.start(&["tail", "--jsonl", "--starts"]);
-    let failures = place.start(&["tail", "--failed", "--jsonl"]);
-    let others = place.start(&["tail", "--class", "FailingTask", "--jsonl"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "3s"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 2}"#]);
+    let engine = sandbox.start(&["start", "--instance", "e"]);
+    wait_until("it runs", || sandbox.status("2") == "running");
+    let lines = sandbox.start(&["tail"]);
+    let documents = sandbox.start(&["tail", "--jsonl", "--starts"]);
+    let failures = sandbox.start(&["tail", "--failed", "--jsonl"]);
+    let others = sandbox.start(&["tail", "--class", "FailingTask", "--jsonl"]);
     for tail in [&lines, &documents, &failures, &others] {
-        tail.says("Following attempts on");
+        tail.wait_for_log("Following attempts on");
     }
-    place.ok(&["create", "FailingNotRetryTask"]);
-    place.ok(&["create", "FailingTask"]);
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 1.5}"#]);
+    sandbox.ok(&["create", "FailingNotRetryTask"]);
+    sandbox.ok(&["create", "FailingTask"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 1.5}"#]);
     let ended = |out: &str| -> Vec<i64> {
         let lines = out.lines().map(json).filter(|line| line["event"] == "ended");
         let mut ids: Vec<_> = lines.map(|line| line["task_id"].as_i64().expect("an id")).collect();
         ids.sort_unstable();
         ids
     };
-    eventually("all are printed", || ended(&documents.out()) == [1, 2, 3, 4, 5]);
-    eventually("failures are printed", || ended(&failures.out()) == [3, 4]);
-    eventually("one class is printed", || ended(&others.out()) == [4]);
+    wait_until("all are printed", || ended(&documents.out()) == [1, 2, 3, 4, 5]);
+    wait_until("failures are printed", || ended(&failures.out()) == [3, 4]);
+    wait_until("one class is printed", || ended(&others.out()) == [4]);
     let started = documents.out();
     let started = started.lines().map(json).find(|line| line["event"] == "started");
     assert!(started.is_some(), "what runs for a while is seen to begin");
-    eventually("lines are printed", || lines.out().lines().count() == 5);
+    wait_until("lines are printed", || lines.out().lines().count() == 5);
     let lines = lines.out();
     for words in [
         "  2  WaitingTask  stopped after ",
@@ -228,7 +229,7 @@ fn follows(place: &Place) {
     ] {
         assert!(lines.contains(words), "{words}: {lines}");
     }
-    let ends = place.ok(&["tail", "--for", "100ms"]);
+    let ends = sandbox.ok(&["tail", "--for", "100ms"]);
     assert_eq!(ends, "", "what ended before is history");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
@@ -236,35 +237,35 @@ fn follows(place: &Place) {
 
 #[test]
 fn tail_on_sqlite() {
-    follows(&Place::new());
+    follows(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    follows(&Place::with_database(&url));
+    follows(&sandbox_on(&url));
 }
 
-fn counts(place: &Place) {
-    place.ok(&["migrate"]);
-    let empty = place.ok(&["stats"]);
+fn counts(sandbox: &Sandbox) {
+    sandbox.ok(&["migrate"]);
+    let empty = sandbox.ok(&["stats"]);
     assert!(empty.contains("waiting 0 due, 0 later; running 0; failed 0"), "{empty}");
     assert!(empty.contains("No engine is alive."), "{empty}");
     for _ in 0..3 {
-        place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
+        sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     }
-    place.ok(&["create", "FailingNotRetryTask"]);
-    place.ok(&["create", "WaitingTask", "--in", "1h"]);
-    place.ok(&["create", "Nobodys", "--queue", "evil\u{202e}"]);
-    let engine = place.start(&["start", "--instance", "e", "--workers", "3"]);
-    place.ok(&["wait", "1", "2", "3"]);
-    assert_eq!(place.run(&["wait", "4"]).code, Some(10));
-    place.ok(&["create", "ReportingTask", r#"{"steps": 1000, "step_time": 0.1}"#]);
-    eventually("it says how far it is", || place.ok(&["top"]).contains(" %"));
+    sandbox.ok(&["create", "FailingNotRetryTask"]);
+    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    sandbox.ok(&["create", "Nobodys", "--queue", "evil\u{202e}"]);
+    let engine = sandbox.start(&["start", "--instance", "e", "--workers", "3"]);
+    sandbox.ok(&["wait", "1", "2", "3"]);
+    assert_eq!(sandbox.run(&["wait", "4"]).code, Some(10));
+    sandbox.ok(&["create", "ReportingTask", r#"{"steps": 1000, "step_time": 0.1}"#]);
+    wait_until("it says how far it is", || sandbox.ok(&["top"]).contains(" %"));
 
     let mut stats = Value::Null;
-    eventually("engines have reported", || {
-        stats = json(&place.ok(&["stats", "--json"]));
+    wait_until("engines have reported", || {
+        stats = json(&sandbox.ok(&["stats", "--json"]));
         stats["last_hour"]["ended"] == 4
     });
     for (name, expected) in [("due", 1), ("later", 1), ("failed", 1), ("cancelled", 0)] {
@@ -275,7 +276,7 @@ fn counts(place: &Place) {
     assert_eq!((&hour["ended"], &hour["failed"]), (&4.into(), &1.into()), "{hour}");
     assert_eq!(stats["last_minute"]["ended"], 4);
     let classes = hour["classes"].as_array().expect("classes");
-    assert_eq!(classes[0]["task_class"], "WaitingTask");
+    assert_eq!(classes[0]["class"], "WaitingTask");
     assert_eq!((&classes[0]["ended"], &classes[0]["failed"]), (&3.into(), &0.into()));
     assert!(classes[0]["run_secs_p95"].as_f64().is_some_and(|secs| secs < 5.0), "{hour}");
     assert!(classes[1]["last_error"].is_string(), "{hour}");
@@ -289,35 +290,35 @@ fn counts(place: &Place) {
     assert!(default["oldest_due_secs"].is_null(), "only one for later: {default}");
 
     for command in ["stats", "top"] {
-        let shown = place.ok(&[command]);
+        let shown = sandbox.ok(&[command]);
         for words in ["failed 1", "WaitingTask", r"evil\u{202e}", "RUNNING"] {
             assert!(shown.contains(words), "{command}: {words}: {shown}");
         }
         assert!(!shown.contains(['\u{202e}', '\u{1b}']), "{command}: {shown}");
     }
-    let top = place.ok(&["top"]);
+    let top = sandbox.ok(&["top"]);
     assert!(top.contains("1 of 3 workers busy"), "{top}");
-    place.ok(&["cancel", "7", "--wait"]);
+    sandbox.ok(&["cancel", "7", "--wait"]);
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
 fn stats_on_sqlite() {
-    counts(&Place::new());
+    counts(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    counts(&Place::with_database(&url));
+    counts(&sandbox_on(&url));
 }
 
 /// On a terminal it fills the screen, and gives the terminal back as it was.
 #[test]
 fn top_restores_terminal() {
-    let place = Place::new();
-    place.ok(&["create", "WaitingTask", "--in", "1h"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
     let script =
         r#"stty rows 20 cols 60; stty -a >before; "$0" top; echo "code $?"; stty -a >after"#;
     for end in ["q", "signal"] {
@@ -326,19 +327,19 @@ fn top_restores_terminal() {
         let keys = std::process::Stdio::piped();
         let mut child = std::process::Command::new("script")
             .args(["-qfec", &inner, "typescript"])
-            .current_dir(place.path(""))
+            .current_dir(sandbox.path(""))
             .env_remove("TASK_ENGINE_DATABASE_URL")
             .stdin(keys)
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("script runs");
         let mut keys = child.stdin.take().expect("a terminal");
-        let screen = || std::fs::read(place.path("typescript")).unwrap_or_default();
+        let screen = || std::fs::read(sandbox.path("typescript")).unwrap_or_default();
         let shows = |words: &str| String::from_utf8_lossy(&screen()).contains(words);
-        eventually("it shows something", || shows("waiting 0 due, 1 later"));
+        wait_until("it shows something", || shows("waiting 0 due, 1 later"));
         use std::io::Write;
         keys.write_all(b"p").expect("a key");
-        eventually("it is paused", || shows("paused; p goes on"));
+        wait_until("it is paused", || shows("paused; p resumes"));
         if end == "q" {
             keys.write_all(b"q").expect("a key");
         } else {
@@ -350,7 +351,7 @@ fn top_restores_terminal() {
                 let text = String::from_utf8(found.stdout).expect("text");
                 let mine = text.lines().filter(|pid| {
                     let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).ok();
-                    folder == std::fs::canonicalize(place.path("")).ok()
+                    folder == std::fs::canonicalize(sandbox.path("")).ok()
                 });
                 mine.map(str::to_owned).collect::<Vec<_>>()
             };
@@ -359,22 +360,22 @@ fn top_restores_terminal() {
             let sent = std::process::Command::new("kill").arg(&pids[0]).status();
             assert!(sent.expect("kill runs").success());
         }
-        eventually("it has ended", || shows("code 0"));
+        wait_until("it has ended", || shows("code 0"));
         assert!(child.wait().expect("an end").success());
-        let read = |name: &str| std::fs::read_to_string(place.path(name)).expect("settings");
+        let read = |name: &str| std::fs::read_to_string(sandbox.path(name)).expect("settings");
         assert_eq!(read("before"), read("after"), "{end}");
         let screen = String::from_utf8_lossy(&screen()).into_owned();
         assert!(screen.contains("\u{1b}[?1049l") && screen.contains("\u{1b}[?25h"), "{end}");
-        std::fs::remove_file(place.path("typescript")).expect("a file");
+        std::fs::remove_file(sandbox.path("typescript")).expect("a file");
     }
 }
 
 #[test]
 fn wrong_inputs_are_explained() {
-    let place = Place::new();
-    let none = place.run(&["stats"]);
+    let sandbox = sandbox();
+    let none = sandbox.run(&["stats"]);
     assert_eq!(none.code, Some(3), "no database yet: {none:?}");
-    place.ok(&["migrate"]);
+    sandbox.ok(&["migrate"]);
     for (args, words) in [
         (&["why"][..], "ID"),
         (&["why", "x"], "invalid value 'x'"),
@@ -386,7 +387,7 @@ fn wrong_inputs_are_explained() {
         (&["tail", "--failed", "--starts"], "cannot be used with"),
         (&["top", "--every", "0"], "--every"),
     ] {
-        let finished = place.run(args);
+        let finished = sandbox.run(args);
         assert_eq!((finished.code, finished.out.as_str()), (Some(2), ""), "{args:?}: {finished:?}");
         assert!(finished.err.contains(words), "{args:?}: {}", finished.err);
     }

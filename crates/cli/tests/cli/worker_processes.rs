@@ -5,10 +5,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use super::executables::{class, create, ended, error, execution, file, is_here, pids, stop};
-use super::support::{Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{Sandbox, wait_until};
 
 /// A worker that answers as its tasks tell it: {"say": […]} are lines to print, in
 /// which ID stands for the id.
@@ -28,38 +29,38 @@ for line in sys.stdin:
         sys.stdout.flush()
 "#;
 
-fn place_with(place: Place, settings: &str) -> Place {
-    fs::write(place.path("worker.py"), WORKER).unwrap();
+fn place_with(sandbox: Sandbox, settings: &str) -> Sandbox {
+    fs::write(sandbox.path("worker.py"), WORKER).unwrap();
     let never = "retry = { maximum = 0 }";
     let worker = format!(
         "[worker.python]\ncommand = [\"python3\", \"worker.py\"]\nclasses = [\"one\", \"two\"]\n{settings}\n[class.one]\n{never}\n[class.two]\n{never}\ntimeout = \"20s\"\n"
     );
-    file(&place, &format!("{worker}{}", class("shell", "", "echo 1")));
-    place
+    file(&sandbox, &format!("{worker}{}", class("shell", "", "echo 1")));
+    sandbox
 }
 
-fn slots_are_respected(place: Place) {
-    let place = place_with(place, "processes = 2\nconcurrency = 2");
-    place.ok(&["create", "one", r#"{"hold": true}"#, "--count", "20"]);
-    place.ok(&["create", "two", r#"{"hold": true}"#, "--count", "20"]);
-    let engine = place.start(&["start", "--workers", "3", "--instance", "e"]);
+fn slots_are_respected(sandbox: Sandbox) {
+    let sandbox = place_with(sandbox, "processes = 2\nconcurrency = 2");
+    sandbox.ok(&["create", "one", r#"{"hold": true}"#, "--count", "20"]);
+    sandbox.ok(&["create", "two", r#"{"hold": true}"#, "--count", "20"]);
+    let engine = sandbox.start(&["start", "--workers", "3", "--instance", "e"]);
     let running = || {
-        let tasks = place.tasks();
+        let tasks = sandbox.tasks();
         tasks.iter().filter(|task| task["status"] == "running").count()
     };
-    eventually("all slots are taken", || running() == 4);
+    wait_until("all slots are taken", || running() == 4);
     // The other workers are free, whatever waits for the processes.
     for _ in 0..3 {
-        assert_eq!(ended(&place, &create(&place, "shell", "{}"))["status"], "stopped");
+        assert_eq!(ended(&sandbox, &create(&sandbox, "shell", "{}"))["status"], "stopped");
     }
     assert_eq!(running(), 4, "no more are claimed than there are slots");
-    assert!(place.ok(&["instances"]).contains("class:one,two=4"));
-    fs::write(place.path("go"), "").unwrap();
-    eventually("all end", || place.tasks().iter().all(|task| task["status"] == "stopped"));
-    assert!(pids(&place).len() <= 2);
+    assert!(sandbox.ok(&["instances"]).contains("class:one,two=4"));
+    fs::write(sandbox.path("go"), "").unwrap();
+    wait_until("all end", || sandbox.tasks().iter().all(|task| task["status"] == "stopped"));
+    assert!(pids(&sandbox).len() <= 2);
     // An idle worker is woken for its own classes, at once.
     let began = Instant::now();
-    let task = ended(&place, &create(&place, "two", "{}"));
+    let task = ended(&sandbox, &create(&sandbox, "two", "{}"));
     assert_eq!(execution(&task, 0)["result"], "two");
     assert!(began.elapsed() < Duration::from_secs(8), "before the next poll");
     stop(engine);
@@ -68,7 +69,7 @@ fn slots_are_respected(place: Place) {
 #[test]
 fn worker_gets_no_more_than_slots_on_sqlite() {
     if is_here("python3") {
-        slots_are_respected(Place::new());
+        slots_are_respected(sandbox());
     }
 }
 
@@ -76,12 +77,12 @@ fn worker_gets_no_more_than_slots_on_sqlite() {
 async fn worker_gets_no_more_than_slots_on_postgresql() {
     if is_here("python3") {
         let url = TestServer::shared().create_database().await;
-        slots_are_respected(Place::with_database(&url));
+        slots_are_respected(sandbox_on(&url));
     }
 }
 
-fn say(place: &Place, class: &str, lines: &[&str]) -> String {
-    create(place, class, &json!({ "say": lines }).to_string())
+fn say(sandbox: &Sandbox, class: &str, lines: &[&str]) -> String {
+    create(sandbox, class, &json!({ "say": lines }).to_string())
 }
 
 #[test]
@@ -89,13 +90,13 @@ fn one_process_serves_several_classes() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "");
-    let engine = place.start(&["start"]);
+    let sandbox = place_with(sandbox(), "");
+    let engine = sandbox.start(&["start"]);
     for class in ["one", "two", "one"] {
-        let task = ended(&place, &create(&place, class, "{}"));
+        let task = ended(&sandbox, &create(&sandbox, class, "{}"));
         assert_eq!(execution(&task, 0)["result"], class);
     }
-    assert_eq!(pids(&place).len(), 1);
+    assert_eq!(pids(&sandbox).len(), 1);
     stop(engine);
 }
 
@@ -104,8 +105,8 @@ fn malformed_answer_fails_only_its_task() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "");
-    let engine = place.start(&["start"]);
+    let sandbox = place_with(sandbox(), "");
+    let engine = sandbox.start(&["start"]);
     for (line, why) in [
         (
             r#"{"id": "ID", "resutl": 1}"#,
@@ -119,13 +120,14 @@ fn malformed_answer_fails_only_its_task() {
         (r#"{"id": "ID", "error": {"exception": "E", "backtrace": 7}}"#, "E: "),
         (r#"{"id": "ID", "error": ["odd"]}"#, "Failure: [\"odd\"]"),
     ] {
-        let task = ended(&place, &say(&place, "one", &[line, r#"{"id": "ID", "result": "late"}"#]));
+        let task =
+            ended(&sandbox, &say(&sandbox, "one", &[line, r#"{"id": "ID", "result": "late"}"#]));
         assert!(error(&task).contains(why), "{line}: {task}");
     }
     let task = ended(
-        &place,
+        &sandbox,
         &say(
-            &place,
+            &sandbox,
             "one",
             &[
                 r#"{"id": "ID", "error": {"message": "m", "backtrace": "Traceback:\n  File \"a.py\"\n"}}"#,
@@ -133,7 +135,7 @@ fn malformed_answer_fails_only_its_task() {
         ),
     );
     assert_eq!(execution(&task, 0)["error"]["backtrace"], json!(["Traceback:", "  File \"a.py\""]));
-    assert_eq!(pids(&place).len(), 1, "the process goes on");
+    assert_eq!(pids(&sandbox).len(), 1, "the process goes on");
     stop(engine);
 }
 
@@ -142,13 +144,13 @@ fn process_postpones_task() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "");
-    let engine = place.start(&["start"]);
-    let id = say(&place, "one", &[r#"{"id": "ID", "snooze": "1h", "message": "rate limit"}"#]);
-    eventually("it is postponed", || place.task(&id)["executions"][0]["status"] == "snoozed");
-    let task = place.task(&id);
+    let sandbox = place_with(sandbox(), "");
+    let engine = sandbox.start(&["start"]);
+    let id = say(&sandbox, "one", &[r#"{"id": "ID", "snooze": "1h", "message": "rate limit"}"#]);
+    wait_until("it is postponed", || sandbox.task(&id)["executions"][0]["status"] == "snoozed");
+    let task = sandbox.task(&id);
     assert_eq!((&task["status"], &task["retry_number"]), (&json!("waiting"), &json!(0)), "{task}");
-    assert!(place.ok(&["why", &id]).contains("rate limit"));
+    assert!(sandbox.ok(&["why", &id]).contains("rate limit"));
     stop(engine);
 }
 
@@ -157,9 +159,9 @@ fn fatal_exception_is_named() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "");
-    let engine = place.start(&["start"]);
-    let task = ended(&place, &create(&place, "one", r#"{"raise": true}"#));
+    let sandbox = place_with(sandbox(), "");
+    let engine = sandbox.start(&["start"]);
+    let task = ended(&sandbox, &create(&sandbox, "one", r#"{"raise": true}"#));
     assert_eq!(error(&task), "KeyError: 'no such account'", "{task}");
     let trace = &execution(&task, 0)["error"]["backtrace"];
     assert_eq!(trace[0], "Traceback (most recent call last):", "{task}");
@@ -173,8 +175,8 @@ fn random_output_stops_no_other_task() {
     if !is_here("python3") {
         return;
     }
-    let place = place_with(Place::new(), "processes = 2");
-    let engine = place.start(&["start", "--workers", "2"]);
+    let sandbox = place_with(sandbox(), "processes = 2");
+    let engine = sandbox.start(&["start", "--workers", "2"]);
     let time = std::env::var("FUZZ_SECONDS").ok().and_then(|secs| secs.parse().ok()).unwrap_or(5);
     let seed = fastrand::u64(..);
     println!("seed {seed}");
@@ -210,17 +212,17 @@ fn random_output_stops_no_other_task() {
             (0..count).map(|_| pieces[random.usize(..pieces.len())]).collect()
         };
         let (odd, more) = (line(), line());
-        let id = say(&place, "one", &[&odd, &more, r#"{"id": "ID", "result": 1}"#]);
-        let beside = create(&place, "shell", "{}");
-        assert_eq!(ended(&place, &beside)["status"], "stopped", "{odd:?}");
-        eventually("it ends or is postponed", || {
-            let task = place.task(&id);
+        let id = say(&sandbox, "one", &[&odd, &more, r#"{"id": "ID", "result": 1}"#]);
+        let beside = create(&sandbox, "shell", "{}");
+        assert_eq!(ended(&sandbox, &beside)["status"], "stopped", "{odd:?}");
+        wait_until("it ends or is postponed", || {
+            let task = sandbox.task(&id);
             let ended = ["stopped", "failed"].contains(&task["status"].as_str().unwrap());
             ended || task["executions"][0]["status"] == "snoozed"
         });
-        let whole = place.task(&id).to_string();
+        let whole = sandbox.task(&id).to_string();
         assert!(!whole.contains("untagged") && !whole.contains("serde"), "{whole}");
     }
-    assert_eq!(ended(&place, &create(&place, "two", "{}"))["status"], "stopped");
+    assert_eq!(ended(&sandbox, &create(&sandbox, "two", "{}"))["status"], "stopped");
     stop(engine);
 }

@@ -2,9 +2,10 @@
 
 use task_engine::postgres::tokio_postgres;
 use task_engine::sqlite::rusqlite;
-use task_engine_conformance::postgres_server::TestServer;
+use task_engine_test_harness::TestServer;
 
-use super::support::{Place, eventually};
+use super::support::{sandbox, sandbox_on};
+use task_engine_test_harness::{Sandbox, wait_until};
 
 /// Arguments, exit code, and a part of the message.
 type WrongInput<'a> = (Vec<&'a str>, i32, &'a str);
@@ -83,7 +84,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--time-zone", "Mars"],
             2,
-            "\"Mars\" is not known",
+            "unknown time zone \"Mars\"",
         ),
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--missed", "some"],
@@ -162,40 +163,41 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
     ]
 }
 
-fn refuses_wrong_input(place: &Place) {
-    place.ok(&["create", "first"]);
-    let before = place.tasks();
+fn refuses_wrong_input(sandbox: &Sandbox) {
+    sandbox.ok(&["create", "first"]);
+    let before = sandbox.tasks();
     let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
     for (args, code, words) in wrong_inputs(&deep) {
-        let finished = place.run(&args);
+        let finished = sandbox.run(&args);
         let shown: Vec<_> = args.iter().map(|arg| &arg[..arg.len().min(40)]).collect();
         assert_eq!(finished.code, Some(code), "{shown:?}: {finished:?}");
         assert!(finished.err.contains(words), "{shown:?}: {}", finished.err);
         assert!(!finished.err.contains("secret"), "{shown:?}: {}", finished.err);
     }
     let long = vec![b'['; 300 << 20];
-    let finished = place.run_with_input(&["create", "a", "-"], &long);
+    let finished = sandbox.run_with_input(&["create", "a", "-"], &long);
     assert_eq!(finished.code, Some(2));
     assert!(finished.err.contains("more than 1048576 bytes"), "{}", finished.err);
-    assert_eq!(place.tasks(), before, "nothing was changed");
-    assert!(!place.path("missing.db").exists());
+    assert_eq!(sandbox.tasks(), before, "nothing was changed");
+    assert!(!sandbox.path("missing.db").exists());
 }
 
 #[test]
 fn wrong_input_on_sqlite() {
-    refuses_wrong_input(&Place::new());
+    refuses_wrong_input(&sandbox());
 }
 
 #[test]
 fn wrong_files_are_refused() {
-    let place = Place::new();
-    let refused = place.run(&["create", "a", "--schema", "jobs"]);
+    let sandbox = sandbox();
+    let refused = sandbox.run(&["create", "a", "--schema", "jobs"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert_eq!(place.run(&["create", "a", "--no-migrate"]).code, Some(3));
-    assert_eq!(place.run(&["start", "--no-migrate"]).code, Some(3));
-    assert!(!place.path("task-engine.db").exists());
-    std::fs::write(place.path("text.db"), "no database at all, but a text of some length").unwrap();
-    let text = place.run(&["tasks", "--database", "sqlite:text.db"]);
+    assert_eq!(sandbox.run(&["create", "a", "--no-migrate"]).code, Some(3));
+    assert_eq!(sandbox.run(&["start", "--no-migrate"]).code, Some(3));
+    assert!(!sandbox.path("task-engine.db").exists());
+    std::fs::write(sandbox.path("text.db"), "no database at all, but a text of some length")
+        .unwrap();
+    let text = sandbox.run(&["tasks", "--database", "sqlite:text.db"]);
     assert_eq!(text.code, Some(1));
     assert!(text.err.contains("is not an SQLite database"), "{}", text.err);
 }
@@ -203,62 +205,62 @@ fn wrong_files_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_input_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    let missing = place.run(&["tasks"]);
+    let sandbox = sandbox_on(&url);
+    let missing = sandbox.run(&["tasks"]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.contains("task-engine migrate"), "{}", missing.err);
-    refuses_wrong_input(&place);
-    let refused = place.run(&["tasks", "--schema", "no such"]);
+    refuses_wrong_input(&sandbox);
+    let refused = sandbox.run(&["tasks", "--schema", "no such"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert_eq!(place.ok(&["create", "a", "--schema", "jobs"]), "1\n");
+    assert_eq!(sandbox.ok(&["create", "a", "--schema", "jobs"]), "1\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn newer_tables_are_left_alone() {
     let url = TestServer::shared().create_database().await;
-    let place = Place::with_database(&url);
-    place.ok(&["migrate"]);
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
     let (client, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("connects");
     tokio::spawn(connection);
     let newer = "INSERT INTO task_engine.migrations (version, name) VALUES (9999, 'later')";
     client.batch_execute(newer).await.expect("a newer version");
     for args in [&["migrate"][..], &["create", "a"], &["start"]] {
-        let refused = place.run(args);
+        let refused = sandbox.run(args);
         assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
         assert!(refused.err.contains("version 9999"), "{args:?}: {}", refused.err);
         assert!(refused.err.contains("upgrade task-engine"), "{args:?}: {}", refused.err);
     }
-    assert_eq!(place.tasks(), Vec::<serde_json::Value>::new());
+    assert_eq!(sandbox.tasks(), Vec::<serde_json::Value>::new());
 }
 
 /// An engine that may not migrate needs tables that it can work on: older ones, or
 /// none, are refused, and newer ones are borne in the middle of an upgrade.
-fn checks_tables_without_a_migration(place: &Place, change: impl Fn(&str)) {
+fn checks_tables_without_a_migration(sandbox: &Sandbox, change: impl Fn(&str)) {
     let refused = |words: &str| {
-        let refused = place.run(&["start", "--no-migrate"]);
+        let refused = sandbox.run(&["start", "--no-migrate"]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
         for words in [words, "run `task-engine migrate`"] {
             assert!(refused.err.contains(words), "{words}: {}", refused.err);
         }
     };
     refused("the schema of Task Engine does not exist");
-    place.ok(&["migrate"]);
+    sandbox.ok(&["migrate"]);
     change("DELETE FROM migrations WHERE version > 2");
     refused("the schema has version 2, and this program needs version");
     change("INSERT INTO migrations (version, name) VALUES (9999, 'later')");
-    place.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--no-migrate"]);
-    let engine = place.start(&["start", "--no-migrate"]);
-    eventually("the task ends", || place.status("1") == "stopped");
-    engine.says("the schema is newer than this program");
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--no-migrate"]);
+    let engine = sandbox.start(&["start", "--no-migrate"]);
+    wait_until("the task ends", || sandbox.status("1") == "stopped");
+    engine.wait_for_log("the schema is newer than this program");
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));
 }
 
 #[test]
 fn tables_are_checked_on_sqlite() {
-    let place = Place::new();
-    let file = rusqlite::Connection::open(place.path("task-engine.db")).unwrap();
+    let sandbox = sandbox();
+    let file = rusqlite::Connection::open(sandbox.path("task-engine.db")).unwrap();
     // A file with nothing in it.
     file.execute_batch("PRAGMA user_version = 1").unwrap();
     let of_file = |text: &str| {
@@ -266,7 +268,7 @@ fn tables_are_checked_on_sqlite() {
         text.replace("(version, name)", "(version, name, applied_at)")
             .replace("'later')", "'later', 0)")
     };
-    checks_tables_without_a_migration(&place, |text| file.execute_batch(&of_file(text)).unwrap());
+    checks_tables_without_a_migration(&sandbox, |text| file.execute_batch(&of_file(text)).unwrap());
 }
 
 #[test]
@@ -276,7 +278,7 @@ fn tables_are_checked_on_postgresql() {
     let (client, connection) =
         runtime.block_on(tokio_postgres::connect(&url, tokio_postgres::NoTls)).unwrap();
     runtime.spawn(connection);
-    checks_tables_without_a_migration(&Place::with_database(&url), |text| {
+    checks_tables_without_a_migration(&sandbox_on(&url), |text| {
         let text = text.replace("migrations", "task_engine.migrations");
         runtime.block_on(client.batch_execute(&text)).unwrap();
     });
@@ -285,9 +287,9 @@ fn tables_are_checked_on_postgresql() {
 #[test]
 fn doctor_reports_unreachable_server() {
     // No server listens on port 1.
-    let place = Place::with_database("postgres://u:secret@127.0.0.1:1/d");
+    let sandbox = sandbox_on("postgres://u:secret@127.0.0.1:1/d");
     for args in [&["tasks"][..], &["create", "a"], &["start"], &["migrate"]] {
-        let refused = place.run(args);
+        let refused = sandbox.run(args);
         assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
         for words in ["postgres://127.0.0.1:1/d cannot be reached", "Check that the server"] {
             assert!(refused.err.contains(words), "{args:?}: {}", refused.err);
@@ -299,8 +301,8 @@ fn doctor_reports_unreachable_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_database_is_reported() {
     let url = TestServer::shared().url("missing");
-    let place = Place::with_database(&url);
-    let refused = place.run(&["create", "a"]);
+    let sandbox = sandbox_on(&url);
+    let refused = sandbox.run(&["create", "a"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
 }
@@ -309,13 +311,13 @@ async fn missing_database_is_reported() {
 #[test]
 fn read_only_database_is_refused() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    let place = Place::new();
-    place.ok(&["create", "first"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "first"]);
     let allow = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    let (file, folder) = (place.path("task-engine.db"), place.path("."));
-    let program = place.path("task-engine");
+    let (file, folder) = (sandbox.path("task-engine.db"), sandbox.path("."));
+    let program = sandbox.path("task-engine");
     std::fs::copy(env!("CARGO_BIN_EXE_task-engine"), &program).unwrap();
     allow(&program, 0o755);
     allow(&file, 0o444);
@@ -336,7 +338,7 @@ fn read_only_database_is_refused() {
     assert!(there.contains("is read-only"), "{there}");
     let where_not = format!("a file cannot be made in {}", file.parent().unwrap().display());
     assert!(new.contains(&where_not) && new.contains("let this user write there"), "{new}");
-    assert_eq!(place.tasks().len(), 1);
+    assert_eq!(sandbox.tasks().len(), 1);
 }
 
 /// A server that asks for a password and gets the wrong one.
@@ -356,16 +358,16 @@ fn wrong_password_is_never_shown() {
         client.batch_execute(guest).await.unwrap();
     });
     let (_, rest) = url.split_once('@').unwrap();
-    let place = Place::with_database(&format!("postgres://guest:wrong-secret@{rest}"));
-    let mut refused = place.run(&["tasks"]);
-    super::support::eventually("the server has read its new rules", || {
-        refused = place.run(&["tasks"]);
+    let sandbox = sandbox_on(&format!("postgres://guest:wrong-secret@{rest}"));
+    let mut refused = sandbox.run(&["tasks"]);
+    task_engine_test_harness::wait_until("the server has read its new rules", || {
+        refused = sandbox.run(&["tasks"]);
         refused.err.contains("password authentication failed")
     });
     assert_eq!(refused.code, Some(1), "{}", refused.err);
     assert!(refused.err.contains("check user, password and database"), "{}", refused.err);
     assert!(!refused.err.contains("wrong-secret"), "{}", refused.err);
-    let none = Place::with_database(&format!("postgres://guest@{rest}")).run(&["tasks"]);
+    let none = sandbox_on(&format!("postgres://guest@{rest}")).run(&["tasks"]);
     assert_eq!(none.code, Some(1), "{}", none.err);
     assert!(none.err.contains("The server asks for a password"), "{}", none.err);
 }
@@ -374,10 +376,10 @@ fn wrong_password_is_never_shown() {
 fn port_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let place = Place::new();
-    place.ok(&["migrate"]);
+    let sandbox = sandbox();
+    sandbox.ok(&["migrate"]);
     for args in [&["web", &address][..], &["start", "--web", &address]] {
-        let refused = place.run(args);
+        let refused = sandbox.run(args);
         assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
         for words in [&address, "choose another port"] {
             assert!(refused.err.contains(words), "{args:?}: {}", refused.err);

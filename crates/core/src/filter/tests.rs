@@ -12,7 +12,7 @@ fn task() -> FoundTask {
     let row = TaskRow {
         id: TaskId(17),
         status: TaskStatus::Failed,
-        task_class: "send_mail".into(),
+        class: "send_mail".into(),
         queue: "mail".into(),
         priority: 5,
         created_at,

@@ -25,7 +25,7 @@ use super::fields::{self, InvalidCron};
 pub struct Cron {
     calendar: croner::Cron,
     follows_elapsed_time: bool,
-    never_comes: bool,
+    is_impossible: bool,
 }
 
 /// A matching time, and the effect of a change of clocks on it.
@@ -65,7 +65,7 @@ impl Cron {
             .year(Year::Disallowed)
             .dom_and_dow(fields.both_days)
             .build();
-        let calendar = parser.parse(&fields.plain).map_err(|error| InvalidCron {
+        let calendar = parser.parse(&fields.canonical).map_err(|error| InvalidCron {
             expression: expression.to_owned(),
             at: 1,
             why: error.to_string(),
@@ -73,14 +73,14 @@ impl Cron {
         Ok(Self {
             calendar,
             follows_elapsed_time: fields.any_minute_or_hour,
-            never_comes: fields.never_comes,
+            is_impossible: fields.is_impossible,
         })
     }
 
     /// The first matching time after this one, if there is one.
     #[must_use]
     pub fn next_after(&self, time: Timestamp, zone: &TimeZone) -> Option<Occurrence> {
-        if self.never_comes {
+        if self.is_impossible {
             None
         } else if self.follows_elapsed_time {
             self.next_elapsed(time, zone)

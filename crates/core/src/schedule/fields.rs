@@ -24,7 +24,7 @@ pub struct InvalidCron {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CronFields {
     /// Seconds, minutes, hours, day of month, month, day of week.
-    pub(super) plain: String,
+    pub(super) canonical: String,
     /// Whether minute or hour begins with `*`: then it follows elapsed time.
     pub(super) any_minute_or_hour: bool,
     /// Whether a day must match both day fields, because one of them begins with `*`;
@@ -32,7 +32,7 @@ pub(super) struct CronFields {
     pub(super) both_days: bool,
     /// Whether no such date exists, like February 30. `croner` would search for it up to
     /// the last year of the calendar.
-    pub(super) never_comes: bool,
+    pub(super) is_impossible: bool,
 }
 
 /// The allowed values of a field.
@@ -103,15 +103,15 @@ pub(super) fn parse(expression: &str) -> Result<CronFields, InvalidCron> {
             ));
         }
     };
-    let mut plain = Vec::with_capacity(6);
+    let mut canonical = Vec::with_capacity(6);
     for (spec, (at, word)) in specs.iter().zip(&words) {
         let field = spec
             .parse(word)
             .map_err(|(inside, why)| invalid(at + inside, format!("{}: {why}", spec.name)))?;
-        plain.push(field);
+        canonical.push(field);
     }
-    if plain.len() == 5 {
-        plain.insert(0, "0".to_owned());
+    if canonical.len() == 5 {
+        canonical.insert(0, "0".to_owned());
     }
     let begins_with_star = |field: usize| {
         let (_, word) = words[words.len() - 5 + field];
@@ -119,8 +119,8 @@ pub(super) fn parse(expression: &str) -> Result<CronFields, InvalidCron> {
     };
     let both_days = begins_with_star(2) || begins_with_star(4);
     Ok(CronFields {
-        never_comes: both_days && never_comes(&plain[3], &plain[4]),
-        plain: plain.join(" "),
+        is_impossible: both_days && is_impossible(&canonical[3], &canonical[4]),
+        canonical: canonical.join(" "),
         any_minute_or_hour: begins_with_star(0) || begins_with_star(1),
         both_days,
     })
@@ -128,7 +128,7 @@ pub(super) fn parse(expression: &str) -> Result<CronFields, InvalidCron> {
 
 /// Whether none of these months has one of these days. Both are lists of numbers, or `*`; a
 /// day may be the nearest weekday (`31W`).
-fn never_comes(days: &str, months: &str) -> bool {
+fn is_impossible(days: &str, months: &str) -> bool {
     let numbers = |field: &str| -> Option<Vec<u8>> {
         field.split(',').map(|item| item.trim_end_matches('W').parse().ok()).collect()
     };

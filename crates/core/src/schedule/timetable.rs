@@ -41,7 +41,7 @@ pub enum InvalidScheduleRule {
     Interval {
         /// As given, without `every`.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
 }

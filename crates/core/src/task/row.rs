@@ -22,7 +22,7 @@ pub struct TaskFilter {
     pub limit: u32,
 }
 
-/// A task as it is now.
+/// The current state of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskRow {
     /// The task.
@@ -30,7 +30,7 @@ pub struct TaskRow {
     /// Its status.
     pub status: TaskStatus,
     /// Its class.
-    pub task_class: String,
+    pub class: String,
     /// Its queue.
     pub queue: String,
     /// Its priority.
@@ -58,7 +58,7 @@ pub struct TaskDetails {
     #[serde(flatten)]
     pub row: TaskRow,
     /// Its parameters.
-    pub task_parameters: Json,
+    pub parameters: Json,
     /// Its context.
     pub context: Json,
     /// Its attempts, oldest first.

@@ -1,65 +1,64 @@
-//! One task, its attempts, and engines that are slow, cut off, dead, or declared
-//! so. An engine that is suspended is one that does nothing for as long as it
-//! pleases: any of them may, at any moment.
+//! One task, its attempts, and engines that are slow, disconnected, dead, or
+//! declared lost. Any engine may be suspended at any moment.
 
 use std::collections::BTreeSet;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 const ENGINES: usize = 2;
-/// How many ticks of the database's clock a heartbeat is good for.
+/// The lease in ticks of the database clock.
 const LEASE: u8 = 1;
 const RETRIES: u8 = 1;
 const ATTEMPTS_MAX: u8 = 3;
-const LIVES_MAX: usize = 3;
+const SESSIONS_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    Whole,
+    Complete,
     /// An attempt may end a second time.
     NoFence,
-    /// Leases are judged by the clock of whoever looks, which is a tick ahead.
-    ClockOfTheObserver,
-    /// Claims are taken back from whoever is not heard of, without a lease.
+    /// Leases are checked by the clock of the observer, which is a tick ahead.
+    ObserverClock,
+    /// Claims are reclaimed without a lease.
     NoLease,
-    /// Claims whose answer was lost are left alone.
-    LostAnswersStay,
-    /// A failed attempt is retried although somebody wants the task cancelled.
-    WishesForgotten,
+    /// Claims whose reply was lost are not released.
+    LostRepliesIgnored,
+    /// A failed attempt is retried in spite of a cancel request.
+    CancelRequestsIgnored,
 }
 
 #[derive(Debug)]
 struct Protocol(Rule);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct World {
+struct State {
     // The database.
-    lives: Vec<Life>,
+    sessions: Vec<Session>,
     /// The attempt that waits, and how many retries have been used.
     waiting: Option<(u8, u8)>,
     claims: BTreeSet<Claim>,
     /// In the order in which they were written.
     ended: Vec<(u8, NextState)>,
-    /// The attempt that somebody wants cancelled.
-    wish: Option<u8>,
-    // The world outside.
+    /// The attempt that is to be cancelled.
+    cancel_request: Option<u8>,
+    // Outside of the database.
     engines: [Engine; ENGINES],
-    /// Records on their way: they may arrive late, and twice.
-    on_the_way: BTreeSet<Record>,
-    /// An engine that lives holds something that nobody will ever ask it about.
-    forgotten: bool,
+    /// Records in flight: they may arrive late, and twice.
+    in_flight: BTreeSet<Record>,
+    /// A live engine holds a claim that it does not know.
+    claim_ignored: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Life {
-    over: bool,
+struct Session {
+    ended: bool,
     /// Ticks since its last heartbeat.
     age: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Claim {
-    life: usize,
+    session: usize,
     attempt: u8,
     retries: u8,
 }
@@ -80,10 +79,10 @@ enum NextState {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Engine {
-    life: Option<usize>,
-    /// What its worker works on.
-    works_on: Option<Claim>,
-    /// What it has done and not heard of as recorded.
+    session: Option<usize>,
+    /// The attempt that its worker runs.
+    running: Option<Claim>,
+    /// Ended, but not confirmed as recorded.
     unrecorded: Option<Claim>,
 }
 
@@ -92,12 +91,12 @@ enum Event {
     Tick,
     Register(usize),
     Claim(usize),
-    /// The claim commits; its engine never hears of it.
-    ClaimUnheard(usize),
+    /// The claim commits, but its reply is lost.
+    ClaimReplyLost(usize),
     Finish(usize, bool),
     Arrive(Record),
-    /// It arrives, and its sender, who has not heard so, sends it again.
-    ArriveUnheard(Record),
+    /// It arrives, but the reply is lost and the engine sends it again.
+    ArriveReplyLost(Record),
     Heartbeat(usize),
     Die(usize),
     DeclareLost(usize),
@@ -106,205 +105,208 @@ enum Event {
 }
 
 impl Model for Protocol {
-    type State = World;
+    type State = State;
     type Action = Event;
 
-    fn init_states(&self) -> Vec<World> {
-        vec![World {
-            lives: Vec::new(),
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            sessions: Vec::new(),
             waiting: Some((1, 0)),
             claims: BTreeSet::new(),
             ended: Vec::new(),
-            wish: None,
+            cancel_request: None,
             engines: Default::default(),
-            on_the_way: BTreeSet::new(),
-            forgotten: false,
+            in_flight: BTreeSet::new(),
+            claim_ignored: false,
         }]
     }
 
-    fn actions(&self, world: &World, events: &mut Vec<Event>) {
+    fn actions(&self, state: &State, events: &mut Vec<Event>) {
         events.push(Event::Tick);
-        for (n, engine) in world.engines.iter().enumerate() {
-            let Some(_) = engine.life else {
+        for (n, engine) in state.engines.iter().enumerate() {
+            let Some(_) = engine.session else {
                 events.push(Event::Register(n));
                 continue;
             };
             events.extend([Event::Heartbeat(n), Event::Die(n)]);
-            if engine.works_on.is_some() {
+            if engine.running.is_some() {
                 events.extend([Event::Finish(n, true), Event::Finish(n, false)]);
-            } else if world.waiting.is_some() && engine.unrecorded.is_none() {
-                events.extend([Event::Claim(n), Event::ClaimUnheard(n)]);
+            } else if state.waiting.is_some() && engine.unrecorded.is_none() {
+                events.extend([Event::Claim(n), Event::ClaimReplyLost(n)]);
             }
         }
-        for record in &world.on_the_way {
-            events.extend([Event::Arrive(*record), Event::ArriveUnheard(*record)]);
+        for record in &state.in_flight {
+            events.extend([Event::Arrive(*record), Event::ArriveReplyLost(*record)]);
         }
-        for (life, row) in world.lives.iter().enumerate() {
-            if !row.over && self.looks_dead(*row) {
-                events.push(Event::DeclareLost(life));
+        for (session, row) in state.sessions.iter().enumerate() {
+            if !row.ended && self.looks_dead(*row) {
+                events.push(Event::DeclareLost(session));
             }
         }
-        for claim in &world.claims {
-            if world.lives[claim.life].over || self.0 == Rule::NoLease {
+        for claim in &state.claims {
+            if state.sessions[claim.session].ended || self.0 == Rule::NoLease {
                 events.push(Event::Recover(*claim));
             }
         }
         events.push(Event::Cancel);
     }
 
-    fn next_state(&self, last: &World, event: Event) -> Option<World> {
-        let mut world = last.clone();
+    fn next_state(&self, last: &State, event: Event) -> Option<State> {
+        let mut state = last.clone();
         match event {
             Event::Tick => {
-                for life in &mut world.lives {
-                    life.age = (life.age + 1).min(LEASE + 1);
+                for session in &mut state.sessions {
+                    session.age = (session.age + 1).min(LEASE + 1);
                 }
             }
             Event::Register(n) => {
-                world.engines[n].life = Some(world.lives.len());
-                world.lives.push(Life { over: false, age: 0 });
+                state.engines[n].session = Some(state.sessions.len());
+                state.sessions.push(Session { ended: false, age: 0 });
             }
-            Event::Claim(n) | Event::ClaimUnheard(n) => {
-                let life = world.engines[n].life?;
-                if world.lives[life].over {
+            Event::Claim(n) | Event::ClaimReplyLost(n) => {
+                let session = state.engines[n].session?;
+                if state.sessions[session].ended {
                     return None;
                 }
-                let (attempt, retries) = world.waiting.take()?;
-                let claim = Claim { life, attempt, retries };
-                world.claims.insert(claim);
+                let (attempt, retries) = state.waiting.take()?;
+                let claim = Claim { session, attempt, retries };
+                state.claims.insert(claim);
                 if event == Event::Claim(n) {
-                    world.engines[n].works_on = Some(claim);
+                    state.engines[n].running = Some(claim);
                 }
             }
             Event::Finish(n, success) => {
-                let claim = world.engines[n].works_on.take()?;
-                world.engines[n].unrecorded = Some(claim);
-                world.on_the_way.insert(Record { claim, success });
+                let claim = state.engines[n].running.take()?;
+                state.engines[n].unrecorded = Some(claim);
+                state.in_flight.insert(Record { claim, success });
             }
-            Event::Arrive(record) | Event::ArriveUnheard(record) => {
+            Event::Arrive(record) | Event::ArriveReplyLost(record) => {
                 let next = match (record.success, record.claim.retries < RETRIES) {
                     (true, _) => NextState::Stopped,
                     (false, true) => NextState::Wait,
                     (false, false) => NextState::Failed,
                 };
-                world.end(record.claim, next, 1, self.0);
+                state.end(record.claim, next, 1, self.0);
                 if event == Event::Arrive(record) {
-                    world.on_the_way.remove(&record);
-                    for engine in &mut world.engines {
+                    state.in_flight.remove(&record);
+                    for engine in &mut state.engines {
                         engine.unrecorded.take_if(|claim| *claim == record.claim);
                     }
                 }
             }
             Event::Heartbeat(n) => {
-                let life = world.engines[n].life?;
-                if world.lives[life].over {
-                    // It fences itself: its code is told to end, and it begins anew.
-                    world.engines[n] = Engine::default();
-                    return Some(world);
+                let session = state.engines[n].session?;
+                if state.sessions[session].ended {
+                    // It fences itself: it stops its tasks and starts a new session.
+                    state.engines[n] = Engine::default();
+                    return Some(state);
                 }
-                world.lives[life].age = 0;
-                let known = [world.engines[n].works_on, world.engines[n].unrecorded];
-                let unknown: Vec<Claim> = world.held().filter(|claim| claim.life == life).collect();
+                state.sessions[session].age = 0;
+                let known = [state.engines[n].running, state.engines[n].unrecorded];
+                let unknown: Vec<Claim> =
+                    state.held().filter(|claim| claim.session == session).collect();
                 for claim in unknown.into_iter().filter(|claim| !known.contains(&Some(*claim))) {
-                    if self.0 == Rule::LostAnswersStay {
-                        world.forgotten = true;
+                    if self.0 == Rule::LostRepliesIgnored {
+                        state.claim_ignored = true;
                         continue;
                     }
-                    world.end(claim, NextState::Wait, 0, self.0);
-                    world.claims.remove(&claim);
+                    state.end(claim, NextState::Wait, 0, self.0);
+                    state.claims.remove(&claim);
                 }
             }
-            Event::Die(n) => world.engines[n] = Engine::default(),
-            Event::DeclareLost(life) => world.lives[life].over = true,
+            Event::Die(n) => state.engines[n] = Engine::default(),
+            Event::DeclareLost(session) => state.sessions[session].ended = true,
             Event::Recover(claim) => {
-                world.claims.remove(&claim);
+                state.claims.remove(&claim);
                 let next =
                     if claim.retries < RETRIES { NextState::Wait } else { NextState::Failed };
-                world.end(claim, next, 1, self.0);
+                state.end(claim, next, 1, self.0);
             }
             Event::Cancel => {
-                if let Some((attempt, _)) = world.waiting.take() {
-                    world.ended.push((attempt, NextState::Cancelled));
+                if let Some((attempt, _)) = state.waiting.take() {
+                    state.ended.push((attempt, NextState::Cancelled));
                 } else {
-                    let held = world.held().next()?;
-                    world.wish = Some(held.attempt);
+                    let held = state.held().next()?;
+                    state.cancel_request = Some(held.attempt);
                 }
             }
         }
-        (world != *last).then_some(world)
+        (state != *last).then_some(state)
     }
 
-    fn within_boundary(&self, world: &World) -> bool {
-        world.lives.len() <= LIVES_MAX
-            && world.waiting.is_none_or(|(attempt, _)| attempt <= ATTEMPTS_MAX)
+    fn within_boundary(&self, state: &State) -> bool {
+        state.sessions.len() <= SESSIONS_MAX
+            && state.waiting.is_none_or(|(attempt, _)| attempt <= ATTEMPTS_MAX)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("a task is somewhere", |_, world: &World| {
-                let over = world.ended.iter().any(|(_, next)| *next != NextState::Wait);
-                let places = [world.waiting.is_some(), world.held().next().is_some(), over];
-                places.into_iter().filter(|here| *here).count() == 1
+            Property::always("a task is waiting, held or ended", |_, state: &State| {
+                let over = state.ended.iter().any(|(_, next)| *next != NextState::Wait);
+                let states = [state.waiting.is_some(), state.held().next().is_some(), over];
+                states.into_iter().filter(|here| *here).count() == 1
             }),
-            Property::always("an attempt ends once", |_, world: &World| {
+            Property::always("an attempt ends once", |_, state: &State| {
                 let attempts: BTreeSet<_> =
-                    world.ended.iter().map(|(attempt, _)| attempt).collect();
-                attempts.len() == world.ended.len()
+                    state.ended.iter().map(|(attempt, _)| attempt).collect();
+                attempts.len() == state.ended.len()
             }),
-            Property::always("one attempt at a time", |_, world: &World| {
-                let alive = |claim: &Claim| world.lives[claim.life].age <= LEASE;
-                let at_work: Vec<_> =
-                    world.engines.iter().filter_map(|engine| engine.works_on).collect();
-                at_work.len() < 2 || !at_work.iter().all(alive)
+            Property::always("one attempt at a time", |_, state: &State| {
+                let alive = |claim: &Claim| state.sessions[claim.session].age <= LEASE;
+                let running: Vec<_> =
+                    state.engines.iter().filter_map(|engine| engine.running).collect();
+                running.len() < 2 || !running.iter().all(alive)
             }),
-            Property::always("a task is held once", |_, world: &World| world.held().count() < 2),
-            Property::always(
-                "an engine knows what it holds when its heart has beaten",
-                |_, world: &World| !world.forgotten,
-            ),
-            Property::always("a wish is never forgotten", |_, world: &World| {
-                !world
+            Property::always("a task is held once", |_, state: &State| state.held().count() < 2),
+            Property::always("an engine knows its claims after a heartbeat", |_, state: &State| {
+                !state.claim_ignored
+            }),
+            Property::always("a cancel request is never ignored", |_, state: &State| {
+                !state
                     .ended
                     .iter()
-                    .any(|ended| Some(*ended) == world.wish.map(|w| (w, NextState::Wait)))
+                    .any(|ended| Some(*ended) == state.cancel_request.map(|w| (w, NextState::Wait)))
             }),
-            Property::sometimes("it does its work", |_, world: &World| {
-                world.ended.last().is_some_and(|(_, next)| *next == NextState::Stopped)
+            Property::sometimes("it succeeds", |_, state: &State| {
+                state.ended.last().is_some_and(|(_, next)| *next == NextState::Stopped)
             }),
-            Property::sometimes("it is given up", |_, world: &World| {
-                world.ended.last().is_some_and(|(_, next)| *next == NextState::Failed)
+            Property::sometimes("it fails", |_, state: &State| {
+                state.ended.last().is_some_and(|(_, next)| *next == NextState::Failed)
             }),
-            Property::sometimes("it is cancelled while it runs", |_, world: &World| {
-                world.wish.is_some_and(|wish| world.ended.contains(&(wish, NextState::Cancelled)))
+            Property::sometimes("it is cancelled while it runs", |_, state: &State| {
+                state.cancel_request.is_some_and(|cancel_request| {
+                    state.ended.contains(&(cancel_request, NextState::Cancelled))
+                })
             }),
         ]
     }
 }
 
 impl Protocol {
-    fn looks_dead(&self, life: Life) -> bool {
+    fn looks_dead(&self, session: Session) -> bool {
         match self.0 {
-            Rule::ClockOfTheObserver => life.age + 1 > LEASE,
-            _ => life.age > LEASE,
+            Rule::ObserverClock => session.age + 1 > LEASE,
+            _ => session.age > LEASE,
         }
     }
 }
 
-impl World {
+impl State {
     /// Claimed, and not ended.
     fn held(&self) -> impl Iterator<Item = Claim> {
         let ended = |claim: &Claim| self.ended.iter().any(|(attempt, _)| *attempt == claim.attempt);
         self.claims.iter().copied().filter(move |claim| !ended(claim))
     }
 
-    /// The insert that is the fence: whoever comes second changes nothing.
+    /// The insert is the fence: a second end changes nothing.
     fn end(&mut self, claim: Claim, next: NextState, costs: u8, rule: Rule) {
         let ended = self.ended.iter().any(|(attempt, _)| *attempt == claim.attempt);
         if ended && rule != Rule::NoFence {
             return;
         }
-        let wished = self.wish == Some(claim.attempt) && rule != Rule::WishesForgotten;
-        let next = if next == NextState::Wait && wished { NextState::Cancelled } else { next };
+        let cancel =
+            self.cancel_request == Some(claim.attempt) && rule != Rule::CancelRequestsIgnored;
+        let next = if next == NextState::Wait && cancel { NextState::Cancelled } else { next };
         if next != NextState::Wait {
             self.ended.push((claim.attempt, next));
             return;
@@ -315,21 +317,21 @@ impl World {
 }
 
 #[test]
-fn every_order_of_events_keeps_the_promises() {
-    let checked = Protocol(Rule::Whole).checker().threads(2).spawn_bfs().join();
+fn all_interleavings_keep_promises() {
+    let checked = Protocol(Rule::Complete).checker().threads(2).spawn_bfs().join();
     checked.assert_properties();
     assert!(checked.unique_state_count() > 10_000, "{}", checked.unique_state_count());
 }
 
-/// Each rule is there for a promise: without it, some order of events breaks it.
+/// Without one of the rules, some order of events breaks a promise.
 #[test]
-fn without_any_of_its_rules_a_promise_breaks() {
+fn each_rule_is_needed() {
     for (rule, promise) in [
         (Rule::NoFence, "an attempt ends once"),
-        (Rule::ClockOfTheObserver, "one attempt at a time"),
+        (Rule::ObserverClock, "one attempt at a time"),
         (Rule::NoLease, "one attempt at a time"),
-        (Rule::LostAnswersStay, "an engine knows what it holds when its heart has beaten"),
-        (Rule::WishesForgotten, "a wish is never forgotten"),
+        (Rule::LostRepliesIgnored, "an engine knows its claims after a heartbeat"),
+        (Rule::CancelRequestsIgnored, "a cancel request is never ignored"),
     ] {
         let found = HasDiscoveries::AnyOf([promise].into());
         let checked = Protocol(rule).checker().threads(2).finish_when(found).spawn_bfs().join();

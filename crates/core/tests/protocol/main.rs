@@ -1,9 +1,8 @@
-//! The protocols as models, every order of events checked: claims, leases,
-//! records, recovery and cancelling in [`attempts`], regular tasks in [`slots`].
+//! The protocols as models, checked for every order of events: claims, leases,
+//! records, recovery and cancelling in [`attempts`], schedules in [`slots`].
 //!
-//! A model that cannot fail proves nothing, so each has variants that leave out
-//! one rule of the protocol, and the property that the rule is there for must
-//! find them.
+//! Each model has variants without one of the rules. The property that needs the
+//! rule must fail for them.
 
 mod attempts;
 mod slots;

@@ -1,4 +1,4 @@
-//! A slot of a schedule fires once, whoever sees it, and whoever dies.
+//! A slot of a schedule fires once, whichever engines see it or die.
 
 use stateright::{Checker, Model, Property};
 
@@ -7,10 +7,10 @@ const SLOTS: u8 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    Whole,
-    /// Fires what was seen without a look at the version.
+    Complete,
+    /// Fires without a comparison of the version.
     NoComparison,
-    /// Creates the task and moves the schedule on in two transactions.
+    /// Creates the task and advances the schedule in two transactions.
     TwoCommits,
 }
 
@@ -18,7 +18,7 @@ enum Rule {
 struct Schedule(Rule);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct World {
+struct State {
     version: u8,
     next_slot: u8,
     /// The slots of the tasks that were created.
@@ -29,113 +29,113 @@ struct World {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Engine {
-    /// Version and slot, as the engine has seen them.
-    seen: Option<(u8, u8)>,
-    /// Only with two commits: the task is there, the schedule not moved.
+    /// Version and slot, as the engine has read them.
+    read: Option<(u8, u8)>,
+    /// Only with two commits: the task is created, the schedule not advanced.
     between: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    Look(usize),
+    Read(usize),
     Fire(usize),
-    Move(usize),
-    /// It dies, and another one starts in its place.
+    Advance(usize),
+    /// It dies, and another engine starts in its place.
     Die(usize),
     Pause,
     Resume,
 }
 
 impl Model for Schedule {
-    type State = World;
+    type State = State;
     type Action = Event;
 
-    fn init_states(&self) -> Vec<World> {
+    fn init_states(&self) -> Vec<State> {
         let engines = Default::default();
-        vec![World { version: 0, next_slot: 0, fired: Vec::new(), paused: false, engines }]
+        vec![State { version: 0, next_slot: 0, fired: Vec::new(), paused: false, engines }]
     }
 
-    fn actions(&self, world: &World, events: &mut Vec<Event>) {
-        for (n, engine) in world.engines.iter().enumerate() {
+    fn actions(&self, state: &State, events: &mut Vec<Event>) {
+        for (n, engine) in state.engines.iter().enumerate() {
             if engine.between {
-                events.extend([Event::Move(n), Event::Die(n)]);
-            } else if engine.seen.is_some() {
+                events.extend([Event::Advance(n), Event::Die(n)]);
+            } else if engine.read.is_some() {
                 events.extend([Event::Fire(n), Event::Die(n)]);
-            } else if !world.paused && world.next_slot < SLOTS {
-                events.push(Event::Look(n));
+            } else if !state.paused && state.next_slot < SLOTS {
+                events.push(Event::Read(n));
             }
         }
-        events.push(if world.paused { Event::Resume } else { Event::Pause });
+        events.push(if state.paused { Event::Resume } else { Event::Pause });
     }
 
-    fn next_state(&self, last: &World, event: Event) -> Option<World> {
-        let mut world = last.clone();
+    fn next_state(&self, last: &State, event: Event) -> Option<State> {
+        let mut state = last.clone();
         match event {
-            Event::Look(n) => world.engines[n].seen = Some((world.version, world.next_slot)),
+            Event::Read(n) => state.engines[n].read = Some((state.version, state.next_slot)),
             Event::Fire(n) => {
-                let (version, slot) = world.engines[n].seen?;
-                if version != world.version && self.0 != Rule::NoComparison {
-                    world.engines[n] = Engine::default();
-                    return Some(world);
+                let (version, slot) = state.engines[n].read?;
+                if version != state.version && self.0 != Rule::NoComparison {
+                    state.engines[n] = Engine::default();
+                    return Some(state);
                 }
-                world.fired.push(slot);
+                state.fired.push(slot);
                 if self.0 == Rule::TwoCommits {
-                    world.engines[n].between = true;
+                    state.engines[n].between = true;
                 } else {
-                    world.moves_on(slot);
-                    world.engines[n] = Engine::default();
+                    state.advance(slot);
+                    state.engines[n] = Engine::default();
                 }
             }
-            Event::Move(n) => {
-                let (_, slot) = world.engines[n].seen?;
-                world.moves_on(slot);
-                world.engines[n] = Engine::default();
+            Event::Advance(n) => {
+                let (_, slot) = state.engines[n].read?;
+                state.advance(slot);
+                state.engines[n] = Engine::default();
             }
-            Event::Die(n) => world.engines[n] = Engine::default(),
+            Event::Die(n) => state.engines[n] = Engine::default(),
             Event::Pause | Event::Resume => {
-                world.paused = event == Event::Pause;
-                world.version += 1;
+                state.paused = event == Event::Pause;
+                state.version += 1;
             }
         }
-        Some(world)
+        Some(state)
     }
 
-    fn within_boundary(&self, world: &World) -> bool {
-        world.version <= 6 && world.fired.len() <= usize::from(SLOTS) + 1
+    fn within_boundary(&self, state: &State) -> bool {
+        state.version <= 6 && state.fired.len() <= usize::from(SLOTS) + 1
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("a slot fires once", |_, world: &World| {
+            Property::always("a slot fires once", |_, state: &State| {
                 (0..SLOTS)
-                    .all(|slot| world.fired.iter().filter(|fired| **fired == slot).count() < 2)
+                    .all(|slot| state.fired.iter().filter(|fired| **fired == slot).count() < 2)
             }),
-            Property::always("none is passed over", |_, world: &World| {
-                (0..world.next_slot).all(|slot| world.fired.contains(&slot))
+            Property::always("no slot is skipped", |_, state: &State| {
+                (0..state.next_slot).all(|slot| state.fired.contains(&slot))
             }),
-            Property::sometimes("all slots fire", |_, world: &World| {
-                world.fired.len() == usize::from(SLOTS)
+            Property::sometimes("all slots fire", |_, state: &State| {
+                state.fired.len() == usize::from(SLOTS)
             }),
         ]
     }
 }
 
-impl World {
-    fn moves_on(&mut self, slot: u8) {
+impl State {
+    fn advance(&mut self, slot: u8) {
         self.next_slot = slot + 1;
         self.version += 1;
     }
 }
 
 #[test]
-fn a_slot_fires_once() {
-    let checked = Schedule(Rule::Whole).checker().threads(2).spawn_bfs().join();
+fn slot_fires_once() {
+    let checked = Schedule(Rule::Complete).checker().threads(2).spawn_bfs().join();
     checked.assert_properties();
     assert!(checked.unique_state_count() > 1_000, "{}", checked.unique_state_count());
 }
 
 #[test]
-fn without_its_rules_it_would_not() {
+fn each_rule_is_needed() {
     for rule in [Rule::NoComparison, Rule::TwoCommits] {
         let checked = Schedule(rule).checker().threads(2).spawn_bfs().join();
         checked.assert_any_discovery("a slot fires once");

@@ -11,7 +11,7 @@ fn labels(class: ClassNumber) -> EndingLabels {
     EndingLabels { class, due_at: Timestamp::from_microsecond(HOUR).unwrap() }
 }
 
-/// The clock says: one hour since 1970.
+/// With a clock at one hour since 1970.
 fn with_clock(names: &[Arc<str>], at: Instant) -> RollupState {
     let mut state = RollupState::new(names.len());
     state.set_clock(DatabaseClock { at, time_us: HOUR }, at, names);

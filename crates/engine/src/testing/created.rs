@@ -1,4 +1,4 @@
-//! What was created.
+//! Created tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::testing::difference::{differences, shown};
 pub struct Created<T> {
     /// The task.
     pub id: TaskId,
-    /// What it was created with.
+    /// Its parameters.
     pub task: T,
     /// Its queue.
     pub queue: String,
@@ -31,7 +31,7 @@ pub struct Created<T> {
     pub due_at: Timestamp,
     /// When it was created.
     pub created_at: Timestamp,
-    /// What the engine keeps about it: parent, correlation id, …
+    /// Its context: parent, correlation id, …
     pub context: Json,
     parameters: Json,
 }
@@ -62,8 +62,8 @@ impl<T: Task> Created<T> {
         let row = details.row;
         Self::of(CreatedTask {
             id: row.id,
-            class: row.task_class,
-            parameters: details.task_parameters,
+            class: row.class,
+            parameters: details.parameters,
             context: details.context,
             queue: row.queue,
             priority: row.priority,

@@ -48,7 +48,7 @@ impl Executed {
         Self {
             task_id: id.task_id,
             attempt: id.attempt,
-            class: row.task_class,
+            class: row.class,
             outcome: match this.error {
                 Some(error) => Err(error),
                 None => Ok(this.result.unwrap_or_else(Json::null)),
@@ -136,7 +136,7 @@ impl fmt::Display for Executed {
     }
 }
 
-/// What ran while a harness drained its queues, in order. Is a slice of
+/// The attempts of one drain, in order. Is a slice of
 /// [`Executed`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]

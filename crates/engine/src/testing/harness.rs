@@ -1,4 +1,4 @@
-//! What a test calls.
+//! The harness: an engine that a test controls.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -89,7 +89,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
             prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         assert!(
             Arc::ptr_eq(&store, &engine.store),
-            "the engine is on a store of its own; make it on the one that the harness gives"
+            "the engine uses another store; use the one that the harness passes"
         );
         expected(store.migrate().await);
         let declared = schedule::declare(&*store, &engine.settings.schedules).await;
@@ -129,7 +129,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         &self.engine.state
     }
 
-    /// Runs one task, now and by itself: nothing else runs, whatever waits. If it
+    /// Runs one task now, and no other, whatever waits. If it
     /// fails, it is not retried.
     ///
     /// # Panics
@@ -182,9 +182,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
         self.drained(executed).await
     }
 
-    /// The same, and then moves the clock on to what is due next, retries above
-    /// all, until nothing waits for later. Schedules fire when the clock comes
-    /// past their slots, but it does not move because of them.
+    /// The same, and then moves the clock to the next due task, for example a retry,
+    /// until no task waits. Schedules fire when the clock passes their slots, but it
+    /// does not move because of them.
     ///
     /// # Panics
     /// As [`Harness::drain`], and on a store whose clock cannot be moved.
@@ -199,7 +199,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         self.drained(executed).await
     }
 
-    /// Runs what is due. Returns how long it is until something else is.
+    /// Runs all due tasks. Returns the time until the next task is due.
     async fn run_due(
         &self,
         session: &HarnessSession<'_, S>,
@@ -225,8 +225,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
         Drained { executed, passed_over: expected(self.passed_over().await) }
     }
 
-    /// Moves the clock of the database on: what was to happen until then is due.
-    /// Nothing runs before the next drain, unless another engine is there.
+    /// Moves the clock of the database forward. Nothing runs before the next drain,
+    /// unless another engine uses the store.
     ///
     /// # Panics
     /// On a store that is not SQLite.
@@ -240,14 +240,13 @@ impl<S: Send + Sync + 'static> Harness<S> {
         expected(sqlite.advance_clock(by).await);
     }
 
-    /// What time it is, by the database's clock.
+    /// The time of the database's clock.
     pub async fn now(&self) -> Timestamp {
         expected(self.store().schedule("").await).1
     }
 
-    /// All tasks of a class that were created, oldest first, whatever became of
-    /// them. Those that were [performed](Self::perform) by themselves are not
-    /// among them.
+    /// All tasks of a class that were created, oldest first, in any status, without
+    /// [performed](Self::perform) ones.
     ///
     /// # Panics
     /// If the parameters of one do not fit the type.
@@ -298,7 +297,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// The classes of which there are tasks besides this one.
     async fn others<T: Task>(&self) -> String {
         let rows = expected(self.rows(None, None).await);
-        let mut classes: Vec<String> = rows.into_iter().map(|row| row.task_class).collect();
+        let mut classes: Vec<String> = rows.into_iter().map(|row| row.class).collect();
         classes.retain(|class| class != T::CLASS);
         created::others(classes)
     }
@@ -329,8 +328,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
         waiting.retain(|row| row.scheduled_at <= now && !lock(&self.performed).contains(&row.id));
         waiting.reverse();
         let why = |row: &TaskRow| {
-            if !classes.contains(&row.task_class) {
-                format!("class {:?} has no handler in this engine", row.task_class)
+            if !classes.contains(&row.class) {
+                format!("class {:?} has no handler in this engine", row.class)
             } else if !queues.contains(&row.queue) {
                 format!("no worker of this engine serves queue {:?}", row.queue)
             } else {
@@ -340,7 +339,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         let pass = |row: TaskRow| PassedOver {
             why: why(&row),
             task_id: row.id,
-            class: row.task_class,
+            class: row.class,
             queue: row.queue,
         };
         Ok(waiting.into_iter().map(pass).collect())

@@ -1,5 +1,5 @@
-//! Cancelling a running task: its code is told within a second, and the record
-//! tells the truth about how it took it.
+//! Cancelling a running task: its code gets the request within a second, and the
+//! record shows how the code reacted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use task_engine::samples::handle_samples;
 use task_engine::{
     CancelReport, ClassRules, Client, Engine, Failure, RetryRule, Run, Task, TaskId, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
@@ -30,14 +30,14 @@ on_every_store! {
     forced_stop_honours_cancel_request
 }
 
-fn wish(execution: &ExecutionRow) -> CancelRow {
-    execution.cancel.expect("somebody asked for it")
+fn cancel_row(execution: &ExecutionRow) -> CancelRow {
+    execution.cancel.expect("a cancel request")
 }
 
-/// How long after its code was told an attempt ended.
+/// How long after the delivery of the request an attempt ended.
 fn took(execution: &ExecutionRow) -> Duration {
-    let told = wish(execution).delivered_at.expect("told");
-    execution.stopped_at.expect("ended").duration_since(told).unsigned_abs()
+    let delivered = cancel_row(execution).delivered_at.expect("delivered");
+    execution.stopped_at.expect("ended").duration_since(delivered).unsigned_abs()
 }
 
 async fn running_task_is_cancelled(fresh: Fresh) {
@@ -54,7 +54,7 @@ async fn running_task_is_cancelled(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-/// Asked for as soon as it is seen to run, which may be before it begins.
+/// Requested as soon as the task is running, which may be before its code begins.
 async fn cancel_request_arrives_within_second(fresh: Fresh) {
     let engine = start(handle_samples(fresh.engine()));
     let mut times = Vec::new();
@@ -63,12 +63,12 @@ async fn cancel_request_arrives_within_second(fresh: Fresh) {
         fresh.until_status(id, TaskStatus::Running).await;
         fresh.store.cancel(&[id]).await.unwrap();
         let task = fresh.until_status(id, TaskStatus::Cancelled).await;
-        let wish = wish(&task.executions[0]);
-        let told = wish.delivered_at.unwrap().duration_since(wish.requested_at);
-        times.push(told.unsigned_abs());
+        let cancel = cancel_row(&task.executions[0]);
+        let time = cancel.delivered_at.unwrap().duration_since(cancel.requested_at);
+        times.push(time.unsigned_abs());
     }
     times.sort();
-    // The heartbeat, which is there for lost notifications, is every 5 s.
+    // The heartbeat, which replaces lost notifications, comes every 5 s.
     assert!(times[2] < Duration::from_secs(1), "{times:?}");
     engine.stop().await;
 }
@@ -87,7 +87,7 @@ async fn obeying_code_is_acknowledged(fresh: Fresh) {
     fresh.store.cancel(&[id]).await.unwrap();
     let task = fresh.until_status(id, TaskStatus::Cancelled).await;
     let execution = &task.executions[0];
-    assert_eq!(wish(execution).outcome, CancelOutcome::Acknowledged);
+    assert_eq!(cancel_row(execution).outcome, CancelOutcome::Acknowledged);
     assert!(took(execution) < Duration::from_secs(1), "{execution:?}");
     let error = execution.error.as_ref().unwrap();
     assert_eq!(error.exception, TaskError::CANCELLED);
@@ -103,7 +103,7 @@ async fn disobeying_code_is_killed(fresh: Fresh) {
     fresh.store.cancel(&[id]).await.unwrap();
     let task = fresh.until_status(id, TaskStatus::Cancelled).await;
     let execution = &task.executions[0];
-    assert_eq!(wish(execution).outcome, CancelOutcome::Killed);
+    assert_eq!(cancel_row(execution).outcome, CancelOutcome::Killed);
     assert!(took(execution) >= Duration::from_millis(990), "{execution:?}");
     assert!(execution.error.as_ref().unwrap().message.contains("was dropped"), "{execution:?}");
     engine.stop().await;
@@ -113,7 +113,7 @@ async fn disobeying_code_is_killed(fresh: Fresh) {
 async fn class_sets_cancel_grace(fresh: Fresh) {
     let engine = fresh.engine();
     let engine =
-        [("hasty", 10), ("patient", 60_000)].into_iter().fold(engine, |engine, (class, ms)| {
+        [("quick", 10), ("slow", 60_000)].into_iter().fold(engine, |engine, (class, ms)| {
             engine.handle_class(
                 class,
                 ClassRules::default().cancel_grace(Duration::from_millis(ms)),
@@ -126,13 +126,13 @@ async fn class_sets_cancel_grace(fresh: Fresh) {
         });
     let engine = start(engine);
     for (class, outcome) in
-        [("hasty", CancelOutcome::Killed), ("patient", CancelOutcome::Acknowledged)]
+        [("quick", CancelOutcome::Killed), ("slow", CancelOutcome::Acknowledged)]
     {
         let id = fresh.create(class, nothing()).await;
         fresh.until_status(id, TaskStatus::Running).await;
         fresh.store.cancel(&[id]).await.unwrap();
         let task = fresh.until_status(id, TaskStatus::Cancelled).await;
-        assert_eq!(wish(&task.executions[0]).outcome, outcome, "{class}");
+        assert_eq!(cancel_row(&task.executions[0]).outcome, outcome, "{class}");
     }
     engine.stop().await;
 }
@@ -154,7 +154,7 @@ async fn success_after_request_is_ignored(fresh: Fresh) {
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
     let execution = &task.executions[0];
     assert_eq!(execution.result.as_ref().unwrap().as_str(), r#""done""#);
-    assert_eq!(wish(execution).outcome, CancelOutcome::Ignored);
+    assert_eq!(cancel_row(execution).outcome, CancelOutcome::Ignored);
     assert!(took(execution) >= Duration::from_millis(15), "{execution:?}");
     engine.stop().await;
     fresh.assert_sound().await;
@@ -182,54 +182,54 @@ async fn blocking_code_stays_pending(fresh: Fresh) {
     }));
     fresh.until_status(id, TaskStatus::Running).await;
     fresh.store.cancel(&[id]).await.unwrap();
-    // It has been told, for longer than others would have had.
-    let told = fresh.until(id, |task| task.executions[0].progress.is_some()).await;
+    // It has the request for longer than the grace of asynchronous code.
+    let delivered = fresh.until(id, |task| task.executions[0].progress.is_some()).await;
     let since = Instant::now();
-    let seen = fresh.until(id, |_| since.elapsed() > Duration::from_millis(1500)).await;
-    for task in [told, seen] {
+    let later = fresh.until(id, |_| since.elapsed() > Duration::from_millis(1500)).await;
+    for task in [delivered, later] {
         assert_eq!(task.row.status, TaskStatus::Running);
         assert!(task.cancel_requested);
-        assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Pending);
+        assert_eq!(cancel_row(&task.executions[0]).outcome, CancelOutcome::Pending);
     }
     obeys.store(true, Ordering::Relaxed);
     let task = fresh.until_status(id, TaskStatus::Cancelled).await;
-    assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Acknowledged);
+    assert_eq!(cancel_row(&task.executions[0]).outcome, CancelOutcome::Acknowledged);
     assert!(took(&task.executions[0]) >= Duration::from_millis(1400));
     engine.stop().await;
     fresh.assert_sound().await;
 }
 
-/// A long grace does not hold up a forced stop, and the wish is granted by it.
+/// A long grace does not delay a forced stop, which honours the request.
 async fn forced_stop_honours_cancel_request(fresh: Fresh) {
-    let id = fresh.create("patient", nothing()).await;
-    let told = Arc::new(Notify::new());
-    let tell = told.clone();
+    let id = fresh.create("slow", nothing()).await;
+    let delivered = Arc::new(Notify::new());
+    let notify = delivered.clone();
     let engine = start(fresh.engine().handle_class(
-        "patient",
+        "slow",
         ClassRules::default().cancel_grace(Duration::from_secs(600)),
         move |_: serde_json::Value, run: Run<()>| {
-            let tell = tell.clone();
+            let notify = notify.clone();
             async move {
                 run.cancelled().await;
-                tell.notify_one();
+                notify.notify_one();
                 std::future::pending::<Result<(), Failure>>().await
             }
         },
     ));
     fresh.until_status(id, TaskStatus::Running).await;
     fresh.store.cancel(&[id]).await.unwrap();
-    told.notified().await;
+    delivered.notified().await;
     engine.stop.stop_now();
     engine.ended().await.unwrap();
     let task = fresh.details(id).await;
     assert_eq!(task.row.status, TaskStatus::Cancelled);
-    assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Killed);
+    assert_eq!(cancel_row(&task.executions[0]).outcome, CancelOutcome::Killed);
     let error = task.row.error.unwrap();
     assert!(error.message.contains("its engine stopped"), "{error}");
     fresh.assert_sound().await;
 }
 
-/// Nobody notifies anybody: the heartbeat finds the wish.
+/// Without a notification, the heartbeat finds the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeat_delivers_cancel_request() {
     let url = TestServer::shared().create_database().await;
@@ -254,19 +254,19 @@ async fn heartbeat_delivers_cancel_request() {
     until(TaskStatus::Running).await;
     let (silent, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
-    let wish = "INSERT INTO task_engine.cancel_requests (task_id, attempt, instance_id, requested_at) \
+    let request = "INSERT INTO task_engine.cancel_requests (task_id, attempt, instance_id, requested_at) \
         SELECT task_id, attempt, instance_id, clock_timestamp() FROM task_engine.held_attempts";
-    assert_eq!(silent.execute(wish, &[]).await.unwrap(), 1);
+    assert_eq!(silent.execute(request, &[]).await.unwrap(), 1);
     let task = until(TaskStatus::Cancelled).await;
-    let wish = self::wish(&task.executions[0]);
-    assert_eq!(wish.outcome, CancelOutcome::Acknowledged);
-    let heard = wish.delivered_at.unwrap().duration_since(wish.requested_at).unsigned_abs();
-    assert!(heard < Duration::from_secs(3), "{heard:?}");
+    let cancel = cancel_row(&task.executions[0]);
+    assert_eq!(cancel.outcome, CancelOutcome::Acknowledged);
+    let time = cancel.delivered_at.unwrap().duration_since(cancel.requested_at).unsigned_abs();
+    assert!(time < Duration::from_secs(3), "{time:?}");
     engine.stop().await;
 }
 
-/// A task that may not be retried panics when it is told to end: it has failed,
-/// and the wish is not forgotten.
+/// A task without retries panics after a cancel request: it has failed, and the
+/// request is recorded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_after_cancel_request_fails() {
     let fresh = crate::store::sqlite().await;
@@ -290,6 +290,6 @@ async fn panic_after_cancel_request_fails() {
     goes_on.notify_one();
     let task = fresh.until_status(id, TaskStatus::Failed).await;
     assert_eq!(task.executions[0].error.as_ref().unwrap().exception, "Panic");
-    assert_eq!(wish(&task.executions[0]).outcome, CancelOutcome::Acknowledged);
+    assert_eq!(cancel_row(&task.executions[0]).outcome, CancelOutcome::Acknowledged);
     engine.stop().await;
 }

@@ -1,5 +1,5 @@
-//! A task that completes itself in a transaction of the application's own is
-//! done if that commits, and was never done if it does not.
+//! A task that is completed in a transaction of the application is done if the
+//! transaction commits, and only then.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use task_engine::{
     CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, StoreError,
     Task, TaskError, TaskId, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 use crate::store::{Fresh, TIMEOUT, nothing, start, task};
@@ -192,8 +192,8 @@ impl Scene {
             assert!(self.effects().await.contains(&theirs), "{act:?}: {theirs:?}");
         }
         assert_eq!(self.effects().await.len(), ids.len(), "{act:?}: one effect a task");
-        let lives = self.fresh.store.instances(None).await.unwrap();
-        assert!(lives.iter().all(|life| life.held == 0), "{lives:?}");
+        let instances = self.fresh.store.instances(None).await.unwrap();
+        assert!(instances.iter().all(|instance| instance.held == 0), "{instances:?}");
         self.fresh.assert_sound().await;
         tasks
     }
@@ -305,11 +305,10 @@ async fn hook_sees_success() {
     assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "\"mine\"");
 }
 
-/// An engine whose tasks complete themselves in a transaction that somebody
-/// else ends, when the test says so.
+/// An engine whose tasks are completed in transactions that the test ends.
 struct Slow {
     scene: Scene,
-    engine: crate::store::Working,
+    engine: crate::store::RunningEngine,
     held: tokio::sync::mpsc::UnboundedReceiver<tokio_postgres::Client>,
 }
 
@@ -378,7 +377,7 @@ async fn open_transaction_does_not_delay_others() {
         fresh.store.prune(TaskStatus::Stopped, Duration::ZERO, 100).await.unwrap();
         longest = longest.max(asked.elapsed());
     }
-    println!("the longest way round took {longest:?} beside four open transactions");
+    println!("the longest way round took {longest:?} with four open transactions");
     assert!(longest < Duration::from_millis(2500), "{longest:?}");
     for id in &ids {
         assert_eq!(slow.is(*id).await, TaskStatus::Running);
@@ -388,7 +387,7 @@ async fn open_transaction_does_not_delay_others() {
     }
     for id in &ids {
         let task = fresh.until_status(*id, TaskStatus::Stopped).await;
-        assert_eq!(task.executions.len(), 1, "the completion wins over the wish to cancel");
+        assert_eq!(task.executions.len(), 1, "the completion wins over the cancel request");
     }
     slow.engine.stop().await;
     assert_eq!(slow.scene.effects().await.len(), ids.len());
@@ -423,11 +422,11 @@ async fn recovery_waits_for_open_transaction() {
     let fresh = &scene.fresh;
     // An engine that has died: what it left is three attempts, two in
     // transactions that the server has not ended.
-    let bench = task_engine_conformance::bench::Bench { store: fresh.store.clone() };
-    let ids = bench.create_all(&vec![task("quick", nothing()); 3]).await;
-    let mut dead = bench
-        .register(task_engine_conformance::bench::knowing(
-            task_engine_conformance::bench::new_instance("dead"),
+    let fixture = task_engine_conformance::fixture::Fixture { store: fresh.store.clone() };
+    let ids = fixture.create_all(&vec![task("quick", nothing()); 3]).await;
+    let mut dead = fixture
+        .register(task_engine_conformance::fixture::with_classes(
+            task_engine_conformance::fixture::new_instance("dead"),
             &[("quick", RetryRule::every(Duration::ZERO, 5))],
         ))
         .await;
@@ -442,7 +441,7 @@ async fn recovery_waits_for_open_transaction() {
         schema.complete_in(&client, &completion).await.unwrap();
         open.push(client);
     }
-    bench.lose(dead.id).await;
+    fixture.declare_lost(dead.id).await;
     let engine = Engine::new(fresh.store.clone(), ())
         .instance("heir")
         .recovery(Recovery::Auto)
@@ -459,7 +458,14 @@ async fn recovery_waits_for_open_transaction() {
     assert_eq!(fresh.until_status(ids[0], TaskStatus::Stopped).await.executions.len(), 1);
     assert_eq!(fresh.until_status(ids[1], TaskStatus::Stopped).await.executions.len(), 2);
     let begun = Instant::now();
-    while fresh.store.instances(Some("dead")).await.unwrap().iter().any(|life| life.held > 0) {
+    while fresh
+        .store
+        .instances(Some("dead"))
+        .await
+        .unwrap()
+        .iter()
+        .any(|instance| instance.held > 0)
+    {
         assert!(begun.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

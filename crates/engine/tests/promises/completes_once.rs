@@ -1,4 +1,4 @@
-//! Effectively once: engines are killed, suspended and taken for dead at random
+//! Exactly-once effects: engines are killed, suspended and taken for dead at random
 //! moments, transactions are rolled back and left open, handlers fail, panic and
 //! are dropped around the commit. In the end each task has had its effect once.
 
@@ -13,7 +13,7 @@ use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
     ClassRules, Client, Engine, Failure, NewTask, Recovery, RetryRule, Run, Store, Task, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use crate::completes_in_transactions::{App, PG_TABLE, SQLITE_TABLE, connect, effects};
 
@@ -95,7 +95,7 @@ fn whatever() -> Result<(), Failure> {
 const PLACE: &str = "TASK_ENGINE_TEST_ONCE";
 const NAME: &str = "TASK_ENGINE_TEST_ONCE_NAME";
 
-/// Not a test by itself: the program that the tests below run as engines, which
+/// Not a test: the program that the tests below run as engines, which
 /// is this one again.
 #[test]
 fn engine_process() {
@@ -227,7 +227,7 @@ async fn play(place: &str, store: &Arc<dyn Store>, app: &App, engines: usize, ki
         let task = store.task(task_engine::TaskId(*task_id)).await.unwrap().unwrap();
         assert_eq!(task.row.status, TaskStatus::Stopped);
         let last = task.executions.last().unwrap();
-        assert_eq!(last.attempt, *attempt, "the effect is that of the attempt on record");
+        assert_eq!(last.attempt, *attempt, "the effect is that of the recorded attempt");
         retried += usize::from(*attempt > 1);
     }
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());

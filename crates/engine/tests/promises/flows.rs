@@ -1,4 +1,4 @@
-//! Tasks that belong together know it.
+//! Tasks of one flow share a correlation id and know their parents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ on_every_store! {
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// Creates children of its own, as many generations as it says.
+/// Creates children, for the given number of generations.
 #[derive(Clone, Serialize, Deserialize)]
 struct Ancestor {
     generations: u32,
@@ -103,7 +103,7 @@ async fn descendants_share_correlation_id(fresh: Fresh) {
     let of = |parent: Option<TaskId>| parents.iter().filter(|one| **one == parent).count();
     assert_eq!((of(None), of(Some(first))), (1, 3));
     assert_eq!(parents.iter().flatten().filter(|parent| **parent != first).count(), 9);
-    // A task that is given another flow has left this one, and says from where.
+    // A task with another correlation id leaves the flow, and keeps its parent.
     let others = whole_flow(&fresh, "another flow", 1 + 3).await;
     assert!(others.iter().all(Option::is_some), "{others:?}");
     engine.stop().await;
@@ -135,15 +135,15 @@ async fn recovery_keeps_flow(fresh: Fresh) {
         pools: Vec::new(),
         classes: BTreeMap::from([("ancestor".to_owned(), Ancestor::rules())]),
     };
-    let life = fresh.store.register(&doomed).await.unwrap();
+    let instance = fresh.store.register(&doomed).await.unwrap();
     let mut claimer = fresh.store.claimer(
-        life,
+        instance,
         task_engine::core::queue::Lanes::new(doomed.queues, vec!["ancestor".to_owned()]),
     );
-    let claim = claimer.claim(ClaimIds::new(life).take(), 1).await.unwrap();
+    let claim = claimer.claim(ClaimIds::new(instance).take(), 1).await.unwrap();
     assert_eq!(Origin::of(id, &claim.tasks[0].context).correlation_id, "a");
-    assert!(fresh.store.declare_lost(life, true).await.unwrap());
-    assert_eq!(fresh.store.reclaim(Reclaim::Lost(life)).await.unwrap().len(), 1);
+    assert!(fresh.store.declare_lost(instance, true).await.unwrap());
+    assert_eq!(fresh.store.reclaim(Reclaim::Lost(instance)).await.unwrap().len(), 1);
     let engine = start(engine(&fresh));
     assert_eq!(whole_flow(&fresh, "a", 4).await, [None, Some(id), Some(id), Some(id)]);
     engine.stop().await;

@@ -1,4 +1,4 @@
-//! Hooks run around tasks in their order, and can do everything but harm.
+//! Hooks run around tasks in their order, and cannot harm the engine.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
@@ -406,7 +406,7 @@ async fn worker_waits_for_blocking_thread(fresh: Fresh) {
     let engine = fresh.engine().hook(Budget::fail(Duration::from_millis(20))).handle_blocking(
         |_: Blocks, run: Run<()>| {
             let begun = std::time::Instant::now();
-            // It is told, and takes its time all the same.
+            // It is asked to end, and goes on.
             while !run.is_cancelled() && begun.elapsed() < Duration::from_secs(30) {
                 std::thread::sleep(Duration::from_millis(1));
             }

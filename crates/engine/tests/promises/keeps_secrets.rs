@@ -1,4 +1,4 @@
-//! What a class declares secret reaches its code, and nothing that people read.
+//! Secret parameters reach the handler, and are never shown.
 
 use serde::{Deserialize, Serialize};
 use task_engine::core::report::LogFilter;
@@ -79,7 +79,7 @@ async fn only_handler_sees_secrets(fresh: Fresh) {
     .enumerate()
     {
         let mut task = fresh.until_status(ids[at], status).await;
-        assert!(task.task_parameters.as_str().contains(CANARY), "the code needs it again");
+        assert!(task.parameters.as_str().contains(CANARY), "the code needs it again");
         let execution = &task.executions[0];
         let found = execution.error.as_ref().map(ToString::to_string).unwrap_or_default();
         assert!(found.starts_with(error) && !found.contains(CANARY), "{found}");

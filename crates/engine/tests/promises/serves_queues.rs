@@ -1,4 +1,4 @@
-//! Queues with workers of their own, reserved workers, and pauses.
+//! Queues with dedicated workers, reserved workers, and pauses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use task_engine::samples::handle_samples;
 use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
 
 use crate::statements::StatementCounter;
-use crate::store::{Fresh, TIMEOUT, Working, on_every_store, start, task};
+use crate::store::{Fresh, RunningEngine, TIMEOUT, on_every_store, start, task};
 
 on_every_store! {
     dedicated_queue_does_not_wait
@@ -33,12 +33,12 @@ fn waits(queue: &str, secs: f64) -> NewTask {
     task("WaitingTask", json!({"waiting_time": secs})).queue(queue).unwrap()
 }
 
-/// Tasks that run until the engine is told to stop at once.
+/// Tasks that run until the engine is forced to stop.
 async fn endless(fresh: &Fresh, queue: &str, count: usize) -> Vec<TaskId> {
     fresh.store.create(&vec![waits(queue, 3600.0); count]).await.unwrap()
 }
 
-async fn stop_now(engine: Working) {
+async fn stop_now(engine: RunningEngine) {
     engine.stop.stop();
     engine.stop.stop_now();
     engine.ended().await.unwrap();
@@ -128,7 +128,7 @@ async fn reserved_workers_run_urgent_tasks(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-/// No more tasks of a class are claimed than it has workers of its own, and they
+/// No more tasks of a class are claimed than it has dedicated workers, and they
 /// keep no other worker busy; nor do others keep them waiting.
 async fn class_workers_bound_their_classes(fresh: Fresh) {
     endless(&fresh, "default", 6).await;
@@ -149,7 +149,7 @@ async fn class_workers_bound_their_classes(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
-/// Pools fall asleep and wake each by itself: also after another one was busy.
+/// Each pool becomes idle and is woken separately, also after another was busy.
 async fn pool_wakes_for_its_tasks(fresh: Fresh) {
     let engine = fresh.engine().workers(0).queue("a", 2).queue("b", 2).reserve(5, 1);
     let engine = start(handle_samples(engine));
@@ -187,10 +187,13 @@ async fn engine_registers_its_pools(fresh: Fresh) {
     let engine = start(handle_samples(engine));
     let id = fresh.create_task(waits("mail", 0.0)).await;
     fresh.until_status(id, TaskStatus::Stopped).await;
-    let lives = fresh.store.instances(None).await.unwrap();
-    let [life] = &lives[..] else { panic!("one life, not {lives:?}") };
-    assert_eq!((life.workers, &life.queues[..]), (6, &["x", "y", "mail"].map(String::from)[..]));
-    let pools: Vec<_> = life
+    let instances = fresh.store.instances(None).await.unwrap();
+    let [instance] = &instances[..] else { panic!("one instance, not {instances:?}") };
+    assert_eq!(
+        (instance.workers, &instance.queues[..]),
+        (6, &["x", "y", "mail"].map(String::from)[..])
+    );
+    let pools: Vec<_> = instance
         .pools
         .iter()
         .map(|pool| (pool.queues.join("+"), pool.workers, pool.lowest_priority))
@@ -269,7 +272,7 @@ async fn pause_survives_engines(fresh: Fresh) {
 /// are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paused_queue_leaves_engine_idle() {
-    let url = task_engine_conformance::TestServer::shared().create_database().await;
+    let url = task_engine_test_harness::TestServer::shared().create_database().await;
     let counter = StatementCounter::start().await;
     let store = task_engine::postgres::PgStore::connect(&counter.url(&url)).await.unwrap();
     let store = Arc::new(store);

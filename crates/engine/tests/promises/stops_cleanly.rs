@@ -1,4 +1,4 @@
-//! A stop is clean: nothing new starts, what runs finishes or is given back.
+//! A stop is clean: no task starts, and running tasks finish or are released.
 
 use std::time::{Duration, Instant};
 
@@ -85,8 +85,8 @@ async fn name_is_free_after_stop(fresh: Fresh) {
         fresh.until_status(id, TaskStatus::Stopped).await;
         engine.stop().await;
     }
-    let lives = fresh.store.instances(Some("test")).await.unwrap();
-    assert!(lives.iter().all(|life| life.stopped_at.is_some() && life.held == 0));
+    let instances = fresh.store.instances(Some("test")).await.unwrap();
+    assert!(instances.iter().all(|instance| instance.stopped_at.is_some() && instance.held == 0));
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -100,7 +100,7 @@ impl Task for Blocks {
     }
 }
 
-/// Not even for one that is past its time, and was cancelled before.
+/// Not even for one that has exceeded its time limit, or was cancelled before.
 async fn forced_stop_leaves_blocking_task(fresh: Fresh) {
     let ids = [fresh.create("blocks", nothing()).await, fresh.create("blocks", nothing()).await];
     let engine = start(fresh.engine().handle_blocking(|_: Blocks, _: Run<()>| {

@@ -1,4 +1,4 @@
-//! Empty stores, engines on them, and words for what tests wait for.
+//! Empty stores, engines on them, and helpers that wait.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use task_engine::sqlite::SqliteStore;
 use task_engine::{
     Engine, EngineError, Json, NewTask, StopHandle, Stopped, Store, TaskId, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 /// Makes two tests of each function: one on PostgreSQL, one on SQLite.
 macro_rules! on_every_store {
@@ -129,18 +129,18 @@ pub(crate) fn nothing() -> serde_json::Value {
     json!({})
 }
 
-/// An engine at work, in the background.
-pub(crate) struct Working {
+/// An engine that runs in the background.
+pub(crate) struct RunningEngine {
     pub(crate) stop: StopHandle,
     end: tokio::task::JoinHandle<Result<Stopped, EngineError>>,
 }
 
-pub(crate) fn start<S: Send + Sync + 'static>(engine: Engine<S>) -> Working {
+pub(crate) fn start<S: Send + Sync + 'static>(engine: Engine<S>) -> RunningEngine {
     let stop = engine.stop_handle();
-    Working { stop, end: tokio::spawn(engine.run_until_stopped()) }
+    RunningEngine { stop, end: tokio::spawn(engine.run_until_stopped()) }
 }
 
-impl Working {
+impl RunningEngine {
     pub(crate) async fn stop(self) -> Stopped {
         self.stop.stop();
         self.ended().await.unwrap()

@@ -20,7 +20,7 @@ on_every_store! {
 /// is wide because the machine may be busy.
 const SOON: Duration = Duration::from_secs(3);
 
-async fn idle_engine(fresh: &Fresh) -> crate::store::Working {
+async fn idle_engine(fresh: &Fresh) -> crate::store::RunningEngine {
     let engine = start(handle_samples(fresh.engine()));
     let first = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     fresh.until_status(first, TaskStatus::Stopped).await;
@@ -82,7 +82,7 @@ async fn many_scheduled_tasks_start_on_time(fresh: Fresh) {
 /// Heartbeats, polls and probes together: at most one statement a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_engine_sends_few_statements() {
-    let url = task_engine_conformance::TestServer::shared().create_database().await;
+    let url = task_engine_test_harness::TestServer::shared().create_database().await;
     let counter = StatementCounter::start().await;
     let store = task_engine::postgres::PgStore::connect(&counter.url(&url)).await.unwrap();
     let engine = task_engine::Engine::new(std::sync::Arc::new(store), ()).instance("idle");

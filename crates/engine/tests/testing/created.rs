@@ -6,7 +6,7 @@ use task_engine::NewTask;
 use task_engine::postgres::{PgStore, Schema, tokio_postgres};
 use task_engine::sqlite::{create_in, rusqlite};
 use task_engine::testing::{CreatedTasks, Harness, created_in, created_in_postgres};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use crate::tasks::{Again, Login, Newsletter, SendMail, engine, harness, mail, panic_of};
 

@@ -1,4 +1,4 @@
-//! Draining runs what an engine would run, in its order, and says what it was.
+//! A drain runs what an engine would run, in its order, and reports it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use task_engine::core::instance::NewInstance;
 use task_engine::core::queue::{Lanes, QueuePause};
 use task_engine::testing::Harness;
 use task_engine::{CancelReport, Engine, Json, NewTask, Recovery, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use crate::tasks::{Again, Newsletter, SendMail, engine, harness, mail, panic_of};
 
@@ -18,7 +18,7 @@ fn readers(names: &[&str]) -> Newsletter {
 #[tokio::test]
 async fn drain_runs_tasks_created_meanwhile() {
     let harness = harness().await;
-    harness.client().create(readers(&["ada", "busy", "nobody"])).await.unwrap();
+    harness.client().create(readers(&["ada", "busy", "unknown"])).await.unwrap();
     harness.client().create(mail("later")).after(Duration::from_secs(60)).await.unwrap();
     let drained = harness.drain().await;
     let ran: Vec<_> = drained.iter().map(|one| (one.class.as_str(), one.status)).collect();
@@ -33,7 +33,7 @@ async fn drain_runs_tasks_created_meanwhile() {
     assert_eq!(drained[0].result::<usize>(), Ok(3));
     assert!(harness.drain().await.is_empty(), "nothing else is due");
     let words = panic_of(async { drained.assert_all_done() }).await;
-    assert!(words.contains("failed: Failure: nobody there"), "{words}");
+    assert!(words.contains("failed: Failure: unknown recipient"), "{words}");
     assert!(words.contains("to be retried after 600s"), "{words}");
 }
 
@@ -108,7 +108,7 @@ async fn performed_task_can_be_cancelled() {
             async |_: serde_json::Value, run: task_engine::Run<crate::tasks::App>| {
                 run.begun.notify_one();
                 run.cancelled().await;
-                Err::<(), task_engine::Failure>("told to end".into())
+                Err::<(), task_engine::Failure>("asked to end".into())
             },
         )
     })
@@ -122,7 +122,7 @@ async fn performed_task_can_be_cancelled() {
     let (drained, report) = tokio::join!(harness.drain(), cancel);
     assert_eq!(report, CancelReport::Requested);
     assert_eq!(drained[0].status, TaskStatus::Cancelled);
-    assert!(drained[0].error().message.contains("told to end"), "{drained}");
+    assert!(drained[0].error().message.contains("asked to end"), "{drained}");
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn moved_clock_expires_leases() {
         let harness = Harness::new(|store| engine(store).recovery(recovery)).await;
         let store = harness.store();
         harness.client().create(mail("ada")).await.unwrap();
-        // An engine that takes the task and is not heard of any more.
+        // An engine that claims the task and sends no more heartbeats.
         let dead = NewInstance {
             name: "dead".into(),
             host: "elsewhere".into(),
@@ -154,7 +154,7 @@ async fn moved_clock_expires_leases() {
         let attempts: Vec<_> = drained.iter().map(|one| one.attempt).collect();
         match recovery {
             Recovery::Auto => assert_eq!(attempts, [2], "the second: the first was lost"),
-            Recovery::Manual => assert!(attempts.is_empty(), "somebody has to decide"),
+            Recovery::Manual => assert!(attempts.is_empty(), "an operator has to decide"),
         }
     }
 }
@@ -195,12 +195,12 @@ async fn harness_runs_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     let store = task_engine::postgres::PgStore::connect(&url).await.unwrap();
     let harness = Harness::on(std::sync::Arc::new(store), engine).await;
-    harness.client().create(readers(&["ada", "nobody"])).await.unwrap();
+    harness.client().create(readers(&["ada", "unknown"])).await.unwrap();
     let drained = harness.drain().await;
     let ran: Vec<_> = drained.iter().map(|one| one.status).collect();
     assert_eq!(ran, [TaskStatus::Stopped, TaskStatus::Stopped, TaskStatus::Failed], "{drained}");
     assert_eq!(harness.perform(mail("ada")).await.result::<u32>(), Ok(8));
-    harness.assert_created(&mail("nobody")).await;
+    harness.assert_created(&mail("unknown")).await;
     let words = panic_of(harness.advance(Duration::from_secs(1))).await;
     assert!(words.contains("cannot be moved; use Harness::new"), "{words}");
     assert_eq!(harness.store().verify().await.unwrap(), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! One task by itself goes through all that it would in an engine.
+//! One performed task runs as it would in an engine.
 
 use std::sync::atomic::Ordering;
 
@@ -22,8 +22,8 @@ async fn performed_task_has_result_and_log() {
 #[tokio::test]
 async fn errors_panics_and_timeouts_differ() {
     let harness = harness().await;
-    let refused = harness.perform(mail("nobody")).await;
-    assert_eq!(refused.error().message, "nobody there");
+    let refused = harness.perform(mail("unknown")).await;
+    assert_eq!(refused.error().message, "unknown recipient");
     assert_eq!(refused.status, TaskStatus::Failed);
     assert_eq!(refused.result::<u32>().unwrap_err(), *refused.error());
 

@@ -38,7 +38,7 @@ async fn send_mail(mail: SendMail, run: Run<App>) -> Result<u32, Failure> {
     run.log(format!("to {}", mail.to));
     run.progress(50, "connected");
     match mail.to.as_str() {
-        "nobody" => Err(Failure::no_retry("nobody there")),
+        "unknown" => Err(Failure::no_retry("unknown recipient")),
         "panic" => panic!("the mail is on fire"),
         "slow" => {
             std::future::pending::<()>().await;
@@ -47,7 +47,7 @@ async fn send_mail(mail: SendMail, run: Run<App>) -> Result<u32, Failure> {
         "cancelled" => {
             run.begun.notify_one();
             run.cancelled().await;
-            Err("told to end".into())
+            Err("asked to end".into())
         }
         "limited" if run.attempt() == 1 => Err(Failure::snooze(Duration::from_secs(3600))),
         // Twice, and then it works.

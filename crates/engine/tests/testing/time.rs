@@ -95,7 +95,7 @@ async fn clock_move_wakes_real_engine() {
     running.await.unwrap().unwrap();
 }
 
-/// A clock that can be moved is in nobody's program, but in tests.
+/// Only tests have a clock that can be moved.
 #[test]
 fn production_builds_cannot_move_clock() {
     let features = |edges: &str| {

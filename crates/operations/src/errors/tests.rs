@@ -13,7 +13,7 @@ fn failed(id: i64, class: &str, message: &str, hours_ago: i64) -> FoundTask {
     let row = TaskRow {
         id: TaskId(id),
         status: TaskStatus::Failed,
-        task_class: class.into(),
+        class: class.into(),
         queue: "default".into(),
         priority: 0,
         created_at: at,

@@ -8,7 +8,7 @@ fn ending(id: i64, class: &str, ago_secs: i64, error: Option<&str>) -> EndingRow
     EndingRow {
         task_id: TaskId(id),
         attempt: 1,
-        task_class: class.to_owned(),
+        class: class.to_owned(),
         queue: "default".to_owned(),
         instance_id: Some(InstanceId(1)),
         instance: None,

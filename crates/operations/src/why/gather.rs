@@ -12,7 +12,7 @@ use task_engine_store::error::StoreError;
 
 /// A task, and the reasons for its status.
 #[derive(Debug, Clone)]
-pub struct Why {
+pub struct Explanation {
     /// The task.
     pub task: TaskDetails,
     /// The time of the facts, by the database's clock.
@@ -26,7 +26,7 @@ const READS_MAX: usize = 3;
 
 /// Reads the facts in bounded queries and returns the reasons. `None` if there is no such
 /// task.
-pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Why>, StoreError> {
+pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Explanation>, StoreError> {
     let mut reads = 0;
     loop {
         let Some(task) = store.task(id).await? else {
@@ -61,6 +61,6 @@ pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Why>, StoreErro
             table_locks: &table_locks,
         };
         let reasons = reasons(&facts);
-        return Ok(Some(Why { task, at: activity.now, reasons }));
+        return Ok(Some(Explanation { task, at: activity.now, reasons }));
     }
 }

@@ -50,9 +50,9 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
         Reason::NoEngine { last_seen: Some(seen) } => {
             format!("no engine is alive; the last heartbeat was {}", relative(*seen, now))
         }
-        Reason::UnknownClass { task_class, engines } => {
+        Reason::UnknownClass { class, engines } => {
             format!(
-                "no live engine has a handler for its class {task_class}; alive: {}",
+                "no live engine has a handler for its class {class}; alive: {}",
                 list(engines, "handles")
             )
         }

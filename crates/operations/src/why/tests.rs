@@ -15,7 +15,7 @@ fn task(status: TaskStatus, due_secs: i64, retry_number: i32) -> TaskDetails {
         row: TaskRow {
             id: TaskId(7),
             status,
-            task_class: "mail".into(),
+            class: "mail".into(),
             queue: "default".into(),
             priority: 0,
             created_at: at(-100),
@@ -26,7 +26,7 @@ fn task(status: TaskStatus, due_secs: i64, retry_number: i32) -> TaskDetails {
             instance: None,
             error: (retry_number > 0).then(|| TaskError::new("E", "m")),
         },
-        task_parameters: Json::empty_object(),
+        parameters: Json::empty_object(),
         context: Json::empty_object(),
         executions: Vec::new(),
         cancel_requested: false,
@@ -72,7 +72,7 @@ fn held(id: i64, queue: &str, priority: i32, since: i64) -> HeldAttempt {
     HeldAttempt {
         task_id: TaskId(100 + id),
         attempt: 1,
-        task_class: "mail".into(),
+        class: "mail".into(),
         queue: queue.into(),
         priority,
         instance_id: InstanceId(id),
@@ -131,7 +131,7 @@ fn ending(instance: i64, ago_secs: i64) -> EndingRow {
     EndingRow {
         task_id: TaskId(1000 + ago_secs),
         attempt: 1,
-        task_class: "mail".into(),
+        class: "mail".into(),
         queue: "default".into(),
         instance_id: Some(InstanceId(instance)),
         instance: None,
@@ -218,7 +218,7 @@ fn reasons_follow_from_facts() {
                 ],
                 ..Case::default()
             },
-            vec![Reason::UnknownClass { task_class: "mail".into(), engines: knows(2, "other") }],
+            vec![Reason::UnknownClass { class: "mail".into(), engines: knows(2, "other") }],
         ),
         (
             "a queue that no engine with a handler serves",

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use task_engine_conformance::TestServer;
 use task_engine_postgres::PgStore;
 use task_engine_store::sql::statement;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{AsyncMessage, NoTls};
 
 use crate::{SETTINGS, assert_by_keys, pages, plan, tables};

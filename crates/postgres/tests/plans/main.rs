@@ -5,8 +5,8 @@ mod engine;
 mod readers;
 mod views;
 
-use task_engine_conformance::TestServer;
 use task_engine_postgres::PgStore;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 /// What `connection.rs` sets on every connection.

@@ -121,7 +121,7 @@ fn long_running_tasks_are_found() {
         let held = HeldAttempt {
             task_id: TaskId(5),
             attempt: 1,
-            task_class: class.into(),
+            class: class.into(),
             queue: "default".into(),
             priority: 0,
             instance_id: InstanceId(holder),

@@ -22,15 +22,15 @@ use task_engine_operations::search::Search;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-use crate::keys::Made;
-use crate::problem::Problem;
+use crate::error::ApiError;
+use crate::keys::DerivedKeys;
 
 /// For as long as the task is on record.
 const LASTING: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The mark of a request: what it says without its secrets, and which parameters of
 /// a class these are. Marks of which the first two parts differ cannot be compared.
-pub(crate) fn mark_of(keys: &Made, secrets: &str, request: &[u8]) -> String {
+pub(crate) fn mark_of(keys: &DerivedKeys, secrets: &str, request: &[u8]) -> String {
     let hash = |text: &[u8]| blake3::keyed_hash(&keys.requests, text).to_hex();
     format!("{}.{}.{}", keys.name, &hash(secrets.as_bytes())[..8], &hash(request)[..32])
 }
@@ -54,15 +54,16 @@ pub(crate) fn unique(key: &str, at: usize) -> Unique {
 }
 
 /// Gives each task of a request its key and its mark of the request.
-pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Result<(), Problem> {
+pub(crate) fn mark_all(tasks: &mut [NewTask], key: &str, marks: &[String]) -> Result<(), ApiError> {
     for (at, (task, mark)) in tasks.iter_mut().zip(marks).enumerate() {
         if task.unique.is_some() {
-            return Err(Problem::bad(
+            return Err(ApiError::bad_request(
                 "A task has a `key` of its own, or the request has an Idempotency-Key, not both.",
             ));
         }
         task.unique = Some(unique(key, at));
-        task.add_context(CONTEXT_MARK, mark).map_err(|bad| Problem::bad(bad.to_string()))?;
+        task.add_context(CONTEXT_MARK, mark)
+            .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     }
     Ok(())
 }
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn marks_need_the_key() {
         let mark = |key: u8, secrets: &str, request: &str| {
-            mark_of(&Made::of(&DatabaseKey([key; 32]), None), secrets, request.as_bytes())
+            mark_of(&DerivedKeys::of(&DatabaseKey([key; 32]), None), secrets, request.as_bytes())
         };
         let own = mark(1, "a", "x");
         let fits = |mark: String| fit(&[(mark, own.as_str())]);

@@ -1,6 +1,9 @@
-//! What a program sends: read field by field, so that whatever is wrong is told
-//! with its place. Values stay text until somebody knows what they are, so
-//! numbers of any length stay as they are.
+//! Request bodies, read field by field.
+//!
+//! Not by `Json<T>`: each error names the field, the expected type and, for unknown
+//! fields, a suggestion; serde has one fixed sentence for these. Values stay
+//! `RawValue` until they are used, so numbers keep their digits, and a request with
+//! an `Idempotency-Key` is hashed as it was sent.
 
 use std::fmt;
 
@@ -14,58 +17,57 @@ use serde_json::value::RawValue;
 use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_core::queue::REASON_BYTES_MAX;
+use task_engine_core::suggest::nearest;
 use task_engine_core::task::TaskId;
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// A JSON text.
 #[derive(Debug)]
 pub(super) struct Body(pub(super) String);
 
 impl FromRequest<App> for Body {
-    type Rejection = Problem;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let kind = request.headers().get(header::CONTENT_TYPE).cloned();
         let bytes = Bytes::from_request(request, app).await.map_err(|bad| {
             match bad.into_response().status() {
-                StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(),
-                _ => Problem::bad("The body ended before it was complete."),
+                StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(),
+                _ => ApiError::bad_request("The body is not complete."),
             }
         })?;
-        // Whoever has nothing to say need not send an empty object.
+        // No body is an empty object.
         if bytes.is_empty() {
             return Ok(Self("{}".to_owned()));
         }
         let kind = kind.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
-            return Err(Problem::new(
+            return Err(ApiError::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "Not JSON",
-                "The body must be JSON, and say so: Content-Type: application/json.",
+                "The body must be JSON, with the header Content-Type: application/json.",
             ));
         }
         let text = String::from_utf8(bytes.into());
-        text.map(Self).map_err(|_| Problem::field("", "The body is not UTF-8."))
+        text.map(Self).map_err(|_| ApiError::field("", "The body is not UTF-8."))
     }
 }
 
 impl Body {
-    /// An object with these fields and no others.
-    pub(super) fn object(&self, known: &[&str]) -> Result<Object<'_>, Problem> {
+    /// An object; other fields than these are refused.
+    pub(super) fn object(&self, known: &[&str]) -> Result<Object<'_>, ApiError> {
         Object::read(self.value()?, String::new(), known)
     }
 
-    /// Whatever it is.
-    pub(super) fn value(&self) -> Result<&RawValue, Problem> {
+    pub(super) fn value(&self) -> Result<&RawValue, ApiError> {
         serde_json::from_str(&self.0)
-            .map_err(|why| Problem::field("", format!("The body is not JSON: {why}.")))
+            .map_err(|why| ApiError::field("", format!("The body is not JSON: {why}.")))
     }
 }
 
-/// An object, and where it is in the body.
+/// An object and its JSON pointer.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
     pointer: String,
@@ -101,184 +103,181 @@ impl<'a> Object<'a> {
         value: &'a RawValue,
         pointer: String,
         known: &[&str],
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, ApiError> {
         if kind(value) != "an object" {
-            return Err(Problem::field(
+            return Err(ApiError::field(
                 pointer,
-                format!("An object is needed here; this is {}.", kind(value)),
+                format!("Expected an object, found {}.", kind(value)),
             ));
         }
         let Fields(fields) = serde_json::from_str(value.get())
-            .map_err(|why| Problem::field(pointer.as_str(), format!("Not JSON: {why}.")))?;
+            .map_err(|why| ApiError::field(pointer.as_str(), format!("Not JSON: {why}.")))?;
         for (at, (name, _)) in fields.iter().enumerate() {
-            let shown: String = name.chars().take(100).collect();
-            let place = format!("{pointer}/{}", escaped(name));
+            let short: String = name.chars().take(100).collect();
+            let pointer = format!("{pointer}/{}", escaped(name));
             if !known.contains(&name.as_str()) {
-                let meant = did_you_mean(name, known);
-                return Err(Problem::field(
-                    place,
-                    format!("The field {shown:?} is not known here{meant}"),
-                ));
+                let hint = did_you_mean(name, known);
+                return Err(ApiError::field(pointer, format!("Unknown field {short:?}{hint}")));
             }
             if fields[..at].iter().any(|(before, _)| before == name) {
-                return Err(Problem::field(place, format!("The field {shown:?} is there twice.")));
+                return Err(ApiError::field(
+                    pointer,
+                    format!("The field {short:?} is given twice."),
+                ));
             }
         }
         Ok(Self { pointer, fields })
     }
 
-    /// What is wrong with a field.
-    pub(super) fn wrong(&self, name: &str, why: impl fmt::Display) -> Problem {
+    /// The error of a field.
+    pub(super) fn invalid(&self, name: &str, why: impl fmt::Display) -> ApiError {
         let why = why.to_string();
         let end = if why.ends_with(['.', '?']) { "" } else { "." };
-        Problem::field(format!("{}/{name}", self.pointer), format!("{name}: {why}{end}"))
+        ApiError::field(format!("{}/{name}", self.pointer), format!("{name}: {why}{end}"))
     }
 
-    /// A field that is there; `null` is as if it were not.
+    /// A field; `null` counts as missing.
     pub(super) fn raw(&self, name: &str) -> Option<&'a RawValue> {
         let found = self.fields.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| *value).filter(|value| value.get() != "null")
     }
 
-    fn not(&self, name: &str, wanted: &str, found: &RawValue) -> Problem {
-        self.wrong(name, format!("{wanted} is needed, this is {}", kind(found)))
+    fn mismatch(&self, name: &str, expected: &str, found: &RawValue) -> ApiError {
+        self.invalid(name, format!("expected {expected}, found {}", kind(found)))
     }
 
-    pub(super) fn text(&self, name: &str) -> Result<Option<String>, Problem> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, ApiError> {
         let read = |value: &RawValue| match kind(value) {
-            // A lone surrogate is a text to the parser, and to nobody else.
-            "a text" => serde_json::from_str(value.get())
-                .map_err(|_| self.wrong(name, "this text has half of a character in it")),
-            _ => Err(self.not(name, "a text", value)),
+            // `RawValue` accepts lone surrogates, strings do not.
+            "a string" => serde_json::from_str(value.get()).map_err(|_| {
+                self.invalid(name, "this string has an incomplete character (a lone surrogate)")
+            }),
+            _ => Err(self.mismatch(name, "a string", value)),
         };
         self.raw(name).map(read).transpose()
     }
 
-    /// Why it is done, for the audit.
-    pub(super) fn reason(&self) -> Result<Option<String>, Problem> {
+    /// The reason, for the audit.
+    pub(super) fn reason(&self) -> Result<Option<String>, ApiError> {
         let reason = self.text("reason")?.map(|reason| reason.trim().to_owned());
         let reason = reason.filter(|reason| !reason.is_empty());
         let fits = |reason: &String| {
             reason.len() <= REASON_BYTES_MAX && !reason.chars().any(char::is_control)
         };
         match reason {
-            Some(reason) if !fits(&reason) => Err(self.wrong(
+            Some(reason) if !fits(&reason) => Err(self.invalid(
                 "reason",
-                format!("a text of up to {REASON_BYTES_MAX} bytes without control characters"),
+                format!("write up to {REASON_BYTES_MAX} bytes without control characters"),
             )),
             reason => Ok(reason),
         }
     }
 
-    pub(super) fn need_text(&self, name: &str) -> Result<String, Problem> {
-        self.text(name)?.ok_or_else(|| self.wrong(name, "it is missing"))
+    pub(super) fn required_text(&self, name: &str) -> Result<String, ApiError> {
+        self.text(name)?.ok_or_else(|| self.invalid(name, "the field is missing"))
     }
 
-    /// A text that is read further.
+    /// A string that is parsed further.
     pub(super) fn parsed<T, E: fmt::Display>(
         &self,
         name: &str,
         parse: impl Fn(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, Problem> {
+    ) -> Result<Option<T>, ApiError> {
         let text = self.text(name)?;
-        text.map(|text| parse(&text).map_err(|why| self.wrong(name, why))).transpose()
+        text.map(|text| parse(&text).map_err(|why| self.invalid(name, why))).transpose()
     }
 
     pub(super) fn whole<T: TryFrom<i64>>(
         &self,
         name: &str,
-        wanted: &str,
-    ) -> Result<Option<T>, Problem> {
+        expected: &str,
+    ) -> Result<Option<T>, ApiError> {
         let read = |value: &RawValue| {
             let number = value.get().parse::<i64>().ok().and_then(|it| T::try_from(it).ok());
-            number.ok_or_else(|| self.not(name, wanted, value))
+            number.ok_or_else(|| self.mismatch(name, expected, value))
         };
         self.raw(name).map(read).transpose()
     }
 
     /// A number within these bounds.
-    pub(super) fn number(&self, name: &str, from: f64, to: f64) -> Result<Option<f64>, Problem> {
+    pub(super) fn number(&self, name: &str, from: f64, to: f64) -> Result<Option<f64>, ApiError> {
         let read = |value: &RawValue| {
             let number: Option<f64> = value.get().parse().ok();
             let fits = number.filter(|it| kind(value) == "a number" && (from..=to).contains(it));
-            fits.ok_or_else(|| self.not(name, &format!("a number from {from} to {to}"), value))
+            fits.ok_or_else(|| self.mismatch(name, &format!("a number from {from} to {to}"), value))
         };
         self.raw(name).map(read).transpose()
     }
 
-    pub(super) fn truth(&self, name: &str) -> Result<bool, Problem> {
+    pub(super) fn boolean(&self, name: &str) -> Result<bool, ApiError> {
         match self.raw(name) {
             None => Ok(false),
             Some(value) => serde_json::from_str(value.get())
-                .map_err(|_| self.not(name, "true or false", value)),
+                .map_err(|_| self.mismatch(name, "true or false", value)),
         }
     }
 
-    pub(super) fn json_object(&self, name: &str) -> Result<Option<Json>, Problem> {
-        let read =
-            |value: &RawValue| Json::parse_object(value.get()).map_err(|bad| self.wrong(name, bad));
+    pub(super) fn json_object(&self, name: &str) -> Result<Option<Json>, ApiError> {
+        let read = |value: &RawValue| {
+            Json::parse_object(value.get()).map_err(|bad| self.invalid(name, bad))
+        };
         self.raw(name).map(read).transpose()
     }
 
-    pub(super) fn object(&self, name: &str, known: &[&str]) -> Result<Option<Self>, Problem> {
+    pub(super) fn object(&self, name: &str, known: &[&str]) -> Result<Option<Self>, ApiError> {
         let read = |value| Self::read(value, format!("{}/{name}", self.pointer), known);
         self.raw(name).map(read).transpose()
     }
 
-    /// Ids of tasks, as numbers or as texts.
-    pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<TaskId>>, Problem> {
+    /// Ids of tasks, as numbers or as strings.
+    pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<TaskId>>, ApiError> {
         let Some(value) = self.raw(name) else { return Ok(None) };
-        let values = list(value).ok_or_else(|| self.not(name, "a list of task ids", value))?;
+        let values = list(value).ok_or_else(|| self.mismatch(name, "a list of task ids", value))?;
         let read = |(at, value): (usize, &&RawValue)| {
             let text = value.get();
             let text = text.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(text);
-            text.parse().map_err(|why: ParseError| self.wrong(&format!("{name}/{at}"), why))
+            text.parse().map_err(|why: ParseError| self.invalid(&format!("{name}/{at}"), why))
         };
         values.iter().enumerate().map(read).collect::<Result<_, _>>().map(Some)
     }
 }
 
-/// The values of a list; nothing if it is none.
+/// The values of a list; `None` if it is not a list.
 pub(super) fn list(value: &RawValue) -> Option<Vec<&RawValue>> {
     if kind(value) == "a list" { serde_json::from_str(value.get()).ok() } else { None }
 }
 
-/// What a value is, in words.
+/// The type of a value.
 pub(super) fn kind(value: &RawValue) -> &'static str {
     match value.get().as_bytes().first() {
         Some(b'{') => "an object",
         Some(b'[') => "a list",
-        Some(b'"') => "a text",
+        Some(b'"') => "a string",
         Some(b't' | b'f') => "true or false",
         Some(b'n') => "null",
         _ => "a number",
     }
 }
 
-/// As a part of a JSON pointer.
+/// As a token of a JSON pointer.
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// The end of a sentence: `; did you mean …?`, or what there is.
-pub(super) fn did_you_mean(typed: &str, known: &[&str]) -> String {
-    let typed: String = typed.chars().take(100).collect::<String>().to_lowercase();
-    let near = known.iter().map(|word| (strsim::osa_distance(&typed, word), *word)).min();
+/// The end of a sentence: `; did you mean …?`, or the known names.
+pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
+    // `task_class` for `class`.
+    let extends = |word: &&&str| name.ends_with(**word) || name.starts_with(**word);
+    let near = nearest(name, known.iter().copied()).or_else(|| known.iter().find(extends).copied());
     match near {
-        Some((distance, word)) if distance <= 2 && distance < word.len() => {
-            format!("; did you mean {word}?")
-        }
-        // `task_class` for `class`.
-        _ => match known.iter().find(|word| typed.ends_with(*word) || typed.starts_with(*word)) {
-            Some(word) => format!("; did you mean {word}?"),
-            None if known.is_empty() => "; there is none.".to_owned(),
-            None => format!("; there are {}.", known.join(", ")),
-        },
+        Some(word) => format!("; did you mean {word}?"),
+        None if known.is_empty() => "; none is allowed.".to_owned(),
+        None => format!("; known: {}.", known.join(", ")),
     }
 }
 
-/// An object with the fields in order and nothing between, and another value for
-/// one of them if it is there: the same for requests that say the same.
+/// An object in canonical form, with another value for one field: the same for
+/// equivalent requests.
 pub(super) fn canonical_with(value: &RawValue, name: &str, other: &str) -> String {
     let mut text = String::new();
     let Ok(Fields(mut fields)) = serde_json::from_str(value.get()) else { return text };
@@ -324,28 +323,24 @@ fn write_canonical(text: &str, to: &mut String) {
 mod tests {
     use super::*;
 
-    fn object<'a>(body: &'a Body, known: &[&str]) -> Result<Object<'a>, Problem> {
-        body.object(known)
-    }
-
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_have_a_pointer() {
         for (text, pointer, why) in [
             ("{", "", "not JSON"),
-            ("[1]", "", "this is a list"),
+            ("[1]", "", "found a list"),
             (r#"{"clas":1}"#, "/clas", "did you mean class?"),
             (r#"{"task_class":1}"#, "/task_class", "did you mean class?"),
-            (r#"{"a/b~":1}"#, "/a~1b~0", "there are class, priority"),
+            (r#"{"a/b~":1}"#, "/a~1b~0", "known: class, priority"),
             (r#"{"class":"a","class":"b"}"#, "/class", "twice"),
-            (r#"{"class":7}"#, "/class", "a text is needed, this is a number"),
-            (r#"{"class":"\ud800"}"#, "/class", "half of a character"),
-            (r#"{"class":"a","priority":1.5}"#, "/priority", "a whole number is needed"),
+            (r#"{"class":7}"#, "/class", "expected a string, found a number"),
+            (r#"{"class":"\ud800"}"#, "/class", "incomplete character"),
+            (r#"{"class":"a","priority":1.5}"#, "/priority", "expected a whole number"),
             (r#"{"class":"a","priority":99999999999}"#, "/priority", "a whole number"),
-            (r#"{"class":"a","priority":"5"}"#, "/priority", "this is a text"),
+            (r#"{"class":"a","priority":"5"}"#, "/priority", "found a string"),
         ] {
             let body = Body(text.to_owned());
-            let read = object(&body, &["class", "priority"]).and_then(|object| {
-                object.need_text("class")?;
+            let read = body.object(&["class", "priority"]).and_then(|object| {
+                object.required_text("class")?;
                 object.whole::<i32>("priority", "a whole number")
             });
             let problem = read.unwrap_err();
@@ -355,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_say_the_same_are_the_same() {
+    fn equivalent_requests_are_equal() {
         let canonical = |text: &str| {
             let text = format!(r#"{{"p": {text}, "x": 1}}"#);
             canonical_with(serde_json::from_str(&text).unwrap(), "x", "2")

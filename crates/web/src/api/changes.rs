@@ -13,15 +13,15 @@ use task_engine_operations::tasks::{FindOptions, Selection, TaskOperation};
 use task_engine_operations::{Actor, OperationReport};
 
 use super::body::{Body, Object};
-use super::query::{Named, OfTask, Query};
+use super::query::{Named, PathTask, Query};
 use super::tasks::Listed;
 use super::times::{duration, time};
 use crate::action::perform;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// The reason, from a body that says nothing else.
-pub(super) fn reason_of(body: &Body) -> Result<Option<String>, Problem> {
+pub(super) fn reason_of(body: &Body) -> Result<Option<String>, ApiError> {
     body.object(&["reason"])?.reason()
 }
 
@@ -31,7 +31,7 @@ async fn change_one(
     id: TaskId,
     reason: Option<&str>,
     operation: TaskOperation,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let selection = Selection::Ids(vec![id]);
     perform(app, actor, reason, |operator| async move {
         operator.change_tasks(operation, &selection).await
@@ -43,36 +43,36 @@ async fn change_one(
 pub(super) async fn retry(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Retry).await
 }
 
 pub(super) async fn cancel(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Cancel).await
 }
 
 pub(super) async fn rerun(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     change_one(&app, &actor, id, reason_of(&body)?.as_deref(), TaskOperation::Rerun).await
 }
 
 pub(super) async fn delete(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let query = query.with(&["reason"])?;
     change_one(&app, &actor, id, query.text("reason"), TaskOperation::Delete).await
 }
@@ -80,18 +80,18 @@ pub(super) async fn delete(
 pub(super) async fn edit(
     State(app): State<App>,
     actor: Actor,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
-    let known = ["parameters", "queue", "priority", "at", "after", "reason"];
+) -> Result<Answer<OperationReport>, ApiError> {
+    let known = ["parameters", "queue", "priority", "scheduled_at", "after", "reason"];
     let object = body.object(&known)?;
     let queue = object.text("queue")?;
     if let Some(queue) = &queue {
-        check_queue_name(queue).map_err(|bad| object.wrong("queue", bad))?;
+        check_queue_name(queue).map_err(|bad| object.invalid("queue", bad))?;
     }
-    let due = match (object.parsed("at", time)?, object.parsed("after", duration)?) {
+    let due = match (object.parsed("scheduled_at", time)?, object.parsed("after", duration)?) {
         (Some(_), Some(_)) => {
-            return Err(object.wrong("after", "there is `at` as well; a task has one time"));
+            return Err(object.invalid("after", "give `scheduled_at` or `after`, not both"));
         }
         (at, after) => at.map(Due::At).or(after.map(Due::After)),
     };
@@ -102,9 +102,9 @@ pub(super) async fn edit(
         queue,
     };
     if edit.is_empty() {
-        return Err(Problem::field(
+        return Err(ApiError::field(
             "",
-            "Nothing is to be changed. Give parameters, queue, priority, at or after.",
+            "Nothing to change. Give parameters, queue, priority, scheduled_at or after.",
         ));
     }
     let reason = object.reason()?;
@@ -132,10 +132,10 @@ async fn change_many(
     actor: &Actor,
     body: &Body,
     operation: TaskOperation,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let object = body.object(&["filter", "ids", "reason", "dry_run"])?;
     let selection = selection(app, &object)?;
-    if object.truth("dry_run")? {
+    if object.boolean("dry_run")? {
         let operator = app.operator(actor);
         let found = operator.find(operation, &selection, FindOptions::of_request()).await?;
         let sample = found.sample.into_iter().map(Listed::from).collect();
@@ -150,19 +150,19 @@ async fn change_many(
     Ok(Answer(report).into_response())
 }
 
-fn selection(app: &App, object: &Object<'_>) -> Result<Selection, Problem> {
+fn selection(app: &App, object: &Object<'_>) -> Result<Selection, ApiError> {
     match (object.ids("ids")?, object.text("filter")?) {
-        (Some(_), Some(_)) => Err(object.wrong("filter", "there are `ids` as well; give one")),
-        (Some(ids), None) if ids.is_empty() => Err(object.wrong("ids", "the list is empty")),
+        (Some(_), Some(_)) => Err(object.invalid("filter", "there are `ids` as well; give one")),
+        (Some(ids), None) if ids.is_empty() => Err(object.invalid("ids", "the list is empty")),
         (Some(ids), None) => Ok(Selection::Ids(ids)),
         (None, Some(text)) => match Filter::parse(&text, &app.zone) {
             Ok(filter) if filter.is_empty() => {
-                Err(object.wrong("filter", "an empty filter matches every task"))
+                Err(object.invalid("filter", "an empty filter matches every task"))
             }
             Ok(filter) => Ok(Selection::Filter(filter)),
-            Err(bad) => Err(object.wrong("filter", bad)),
+            Err(bad) => Err(object.invalid("filter", bad)),
         },
-        (None, None) => Err(object.wrong("filter", "it is missing, and so are `ids`")),
+        (None, None) => Err(object.invalid("filter", "it is missing, and so are `ids`")),
     }
 }
 
@@ -170,7 +170,7 @@ pub(super) async fn retry_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_many(&app, &actor, &body, TaskOperation::Retry).await
 }
 
@@ -178,7 +178,7 @@ pub(super) async fn cancel_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_many(&app, &actor, &body, TaskOperation::Cancel).await
 }
 
@@ -186,7 +186,7 @@ pub(super) async fn rerun_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_many(&app, &actor, &body, TaskOperation::Rerun).await
 }
 
@@ -194,7 +194,7 @@ pub(super) async fn delete_many(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_many(&app, &actor, &body, TaskOperation::Delete).await
 }
 
@@ -203,10 +203,10 @@ pub(super) async fn pause_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
     let pause = QueuePause::new(name, reason.clone())
-        .map_err(|bad| Problem::field("/reason", bad.to_string()))?;
+        .map_err(|bad| ApiError::field("/reason", bad.to_string()))?;
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.pause_queue(&pause).await
     })
@@ -219,7 +219,7 @@ pub(super) async fn resume_queue(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.resume_queue(&name).await
@@ -233,7 +233,7 @@ pub(super) async fn recover(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
     perform(
         &app,

@@ -21,21 +21,21 @@ use super::times::{duration, time};
 use crate::access::Actor;
 use crate::action::{NewTasks, mark_all, mark_of};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
-/// So many are created by one request at the most.
+/// Tasks per request.
 const TASKS_MAX: usize = 1_000;
 const FIELDS: [&str; 12] = [
     "class",
     "parameters",
     "queue",
     "priority",
-    "at",
+    "scheduled_at",
     "after",
     "key",
     "scope",
     "on_conflict",
-    "correlation",
+    "correlation_id",
     "traceparent",
     "retry",
 ];
@@ -57,16 +57,16 @@ pub(super) async fn create(
     actor: Actor,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?;
-    let asked = read(&body)?;
-    let places = asked.iter().map(|it| (&it.task, format!("{}/parameters", it.place)));
-    app.check_placeholders(places).await?;
+    let requested = read(&body)?;
+    let pointers = requested.iter().map(|it| (&it.task, format!("{}/parameters", it.pointer)));
+    app.check_placeholders(pointers).await?;
     let new = match key {
-        None => NewTasks { tasks: asked.into_iter().map(|it| it.task).collect(), marks: None },
+        None => NewTasks { tasks: requested.into_iter().map(|it| it.task).collect(), marks: None },
         Some(key) => {
-            let marks = marks(&app, &asked).await?;
-            let mut tasks: Vec<_> = asked.into_iter().map(|it| it.task).collect();
+            let marks = marks(&app, &requested).await?;
+            let mut tasks: Vec<_> = requested.into_iter().map(|it| it.task).collect();
             mark_all(&mut tasks, key, &marks)?;
             NewTasks { tasks, marks: Some(marks) }
         }
@@ -82,32 +82,31 @@ pub(super) async fn create(
         .collect();
     let any_new = tasks.iter().any(|task| task.new);
     let status = if any_new { StatusCode::CREATED } else { StatusCode::OK };
-    let place = match &tasks[..] {
+    let location = match &tasks[..] {
         [one] => Some((header::LOCATION, app.path(&format!("/api/v1/tasks/{}", one.id)))),
         _ => None,
     };
     let answer = Answer(Created { tasks });
-    Ok((status, place.map(|place| AppendHeaders([place])), answer).into_response())
+    Ok((status, location.map(|location| AppendHeaders([location])), answer).into_response())
 }
 
-/// A task, what was sent, and where in the body.
-struct Asked<'a> {
+/// A task, its JSON, and the pointer to it.
+struct RequestedTask<'a> {
     task: NewTask,
     sent: &'a RawValue,
-    place: String,
+    pointer: String,
 }
 
 /// The marks of the whole request, without its secrets, one for each task.
-async fn marks(app: &App, asked: &[Asked<'_>]) -> Result<Vec<String>, Problem> {
+async fn marks(app: &App, requested: &[RequestedTask<'_>]) -> Result<Vec<String>, ApiError> {
     let secrets = app.secrets().await?;
     let (mut request, mut hidden) = (String::new(), Vec::new());
-    for Asked { task, sent, place } in asked {
+    for RequestedTask { task, sent, pointer } in requested {
         let paths = secrets.of_class(&task.class);
         let redactor = Redactor::of(&task.parameters, &Json::empty_object(), &paths);
-        let shown = redactor.parameters().unwrap_or(&task.parameters);
-        // What was read is not deep.
-        request.push_str(place);
-        request.push_str(&canonical_with(sent, "parameters", shown.as_str()));
+        let redacted = redactor.parameters().unwrap_or(&task.parameters);
+        request.push_str(pointer);
+        request.push_str(&canonical_with(sent, "parameters", redacted.as_str()));
         request.push('\0');
         hidden.push(paths.join("\n"));
     }
@@ -116,24 +115,24 @@ async fn marks(app: &App, asked: &[Asked<'_>]) -> Result<Vec<String>, Problem> {
 }
 
 /// An object is a task; a list, or a list in an object, is many.
-fn read(body: &Body) -> Result<Vec<Asked<'_>>, Problem> {
+fn read(body: &Body) -> Result<Vec<RequestedTask<'_>>, ApiError> {
     let value = body.value()?;
     if let Some(tasks) = list(value) {
         return many(&tasks, "");
     }
-    if is_of_many(value) {
+    if is_task_list(value) {
         let all = Object::read(value, String::new(), &["tasks"])?;
-        let found = all.raw("tasks").ok_or_else(|| all.wrong("tasks", "it is missing"))?;
+        let found = all.raw("tasks").ok_or_else(|| all.invalid("tasks", "the field is missing"))?;
         let tasks = list(found).ok_or_else(|| {
-            all.wrong("tasks", format!("a list is needed, this is {}", kind(found)))
+            all.invalid("tasks", format!("expected a list, found {}", kind(found)))
         })?;
         return many(&tasks, "/tasks");
     }
     let one = Object::read(value, String::new(), &FIELDS)?;
-    Ok(vec![Asked { task: task(&one)?, sent: value, place: String::new() }])
+    Ok(vec![RequestedTask { task: task(&one)?, sent: value, pointer: String::new() }])
 }
 
-fn is_of_many(value: &RawValue) -> bool {
+fn is_task_list(value: &RawValue) -> bool {
     #[derive(serde::Deserialize)]
     struct Many<'a> {
         #[serde(borrow)]
@@ -142,26 +141,26 @@ fn is_of_many(value: &RawValue) -> bool {
     serde_json::from_str::<Many<'_>>(value.get()).is_ok_and(|many| many.tasks.is_some())
 }
 
-fn many<'a>(values: &[&'a RawValue], place: &str) -> Result<Vec<Asked<'a>>, Problem> {
+fn many<'a>(values: &[&'a RawValue], pointer: &str) -> Result<Vec<RequestedTask<'a>>, ApiError> {
     if values.is_empty() || values.len() > TASKS_MAX {
-        let why = format!("1 to {TASKS_MAX} tasks at once, not {}.", values.len());
-        return Err(Problem::field(place, why));
+        let why = format!("Send 1 to {TASKS_MAX} tasks, not {}.", values.len());
+        return Err(ApiError::field(pointer, why));
     }
     let read = |(at, sent): (usize, &&'a RawValue)| {
-        let place = format!("{place}/{at}");
-        let task = task(&Object::read(sent, place.clone(), &FIELDS)?)?;
-        Ok(Asked { task, sent, place })
+        let pointer = format!("{pointer}/{at}");
+        let task = task(&Object::read(sent, pointer.clone(), &FIELDS)?)?;
+        Ok(RequestedTask { task, sent, pointer })
     };
     values.iter().enumerate().map(read).collect()
 }
 
-/// A task as it is to be created.
-pub(super) fn task(object: &Object<'_>) -> Result<NewTask, Problem> {
+/// The task of an object.
+pub(super) fn task(object: &Object<'_>) -> Result<NewTask, ApiError> {
     let parameters = object.json_object("parameters")?.unwrap_or_else(Json::empty_object);
-    let class = object.need_text("class")?;
-    let mut task = NewTask::new(class, parameters).map_err(|bad| object.wrong("class", bad))?;
+    let class = object.required_text("class")?;
+    let mut task = NewTask::new(class, parameters).map_err(|bad| object.invalid("class", bad))?;
     if let Some(queue) = object.text("queue")? {
-        task = task.queue(queue).map_err(|bad| object.wrong("queue", bad))?;
+        task = task.queue(queue).map_err(|bad| object.invalid("queue", bad))?;
     }
     if let Some(priority) = object.whole("priority", "a whole number of 32 bits")? {
         task = task.priority(priority);
@@ -170,22 +169,22 @@ pub(super) fn task(object: &Object<'_>) -> Result<NewTask, Problem> {
     if let Some(rule) = retry(object)? {
         task = task.retry(rule);
     }
-    if let Some(id) = object.text("correlation")? {
-        task = task.correlation(id).map_err(|bad| object.wrong("correlation", bad))?;
+    if let Some(id) = object.text("correlation_id")? {
+        task = task.correlation(id).map_err(|bad| object.invalid("correlation_id", bad))?;
     }
     if let Some(text) = object.text("traceparent")? {
-        task = task.traceparent(text).map_err(|bad| object.wrong("traceparent", bad))?;
+        task = task.traceparent(text).map_err(|bad| object.invalid("traceparent", bad))?;
     }
     match unique(object)? {
-        Some(unique) => task.unique(unique).map_err(|bad| object.wrong("key", bad)),
+        Some(unique) => task.unique(unique).map_err(|bad| object.invalid("key", bad)),
         None => Ok(task),
     }
 }
 
-fn due(object: &Object<'_>, task: NewTask) -> Result<NewTask, Problem> {
-    match (object.parsed("at", time)?, object.parsed("after", duration)?) {
+fn due(object: &Object<'_>, task: NewTask) -> Result<NewTask, ApiError> {
+    match (object.parsed("scheduled_at", time)?, object.parsed("after", duration)?) {
         (Some(_), Some(_)) => {
-            Err(object.wrong("after", "there is `at` as well; a task has one time"))
+            Err(object.invalid("after", "give `scheduled_at` or `after`, not both"))
         }
         (Some(at), None) => Ok(task.at(at)),
         (None, Some(after)) => Ok(task.after(after)),
@@ -193,11 +192,11 @@ fn due(object: &Object<'_>, task: NewTask) -> Result<NewTask, Problem> {
     }
 }
 
-fn unique(object: &Object<'_>) -> Result<Option<Unique>, Problem> {
+fn unique(object: &Object<'_>) -> Result<Option<Unique>, ApiError> {
     let Some(key) = object.text("key")? else {
         for needs_key in ["scope", "on_conflict"] {
             if object.raw(needs_key).is_some() {
-                return Err(object.wrong(needs_key, "it says nothing without a `key`"));
+                return Err(object.invalid(needs_key, "needs a `key`"));
             }
         }
         return Ok(None);
@@ -209,7 +208,7 @@ fn unique(object: &Object<'_>) -> Result<Option<Unique>, Problem> {
     if let Some(answer) = object.parsed("on_conflict", str::parse::<OnConflict>)? {
         unique = unique.on_conflict(answer);
     }
-    unique.check().map_err(|bad| object.wrong("key", bad))?;
+    unique.check().map_err(|bad| object.invalid("key", bad))?;
     Ok(Some(unique))
 }
 
@@ -219,12 +218,12 @@ fn scope(text: &str) -> Result<Scope, String> {
         "active" => Ok(Scope::Active),
         period => match duration(period) {
             Ok(period) if period >= Duration::from_millis(1) => Ok(Scope::Within(period)),
-            _ => Err(format!("{text:?} is none of waiting, active, or a duration like 10m")),
+            _ => Err(format!("{text:?} is not waiting, active or a duration like 10m")),
         },
     }
 }
 
-fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, Problem> {
+fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, ApiError> {
     let known = ["maximum", "first_delay_ms", "factor", "cap_ms", "jitter"];
     let Some(rule) = object.object("retry", &known)? else { return Ok(None) };
     let whole = "a whole number from 0 up";
@@ -240,14 +239,14 @@ fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, Problem> {
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(key) = all.next() else { return Ok(None) };
     let key = key.to_str().ok().map(str::trim).filter(|_| all.next().is_none());
     match key {
         Some(key) if (1..=IDEMPOTENCY_KEY_MAX).contains(&key.len()) => Ok(Some(key)),
-        _ => Err(Problem::bad(format!(
-            "Idempotency-Key is one text of 1 to {IDEMPOTENCY_KEY_MAX} characters of ASCII, like a UUID."
+        _ => Err(ApiError::bad_request(format!(
+            "Idempotency-Key must be one value of 1 to {IDEMPOTENCY_KEY_MAX} ASCII characters, like a UUID."
         ))),
     }
 }

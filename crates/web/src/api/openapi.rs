@@ -1,6 +1,10 @@
-//! The description of the interface (OpenAPI 3.1): which routes there are is in
-//! the table below, who may use them in `routes`, what they take and answer in
-//! `openapi/*.json`. Tests hold all of it against real answers.
+//! The OpenAPI 3.1 document: operations from a table, roles from `routes`, schemas
+//! from `openapi/*.json`.
+//!
+//! Written by hand: deriving the schemas would add a macro to some forty types of
+//! four crates and an attribute to each handler, which is more text than these
+//! files. Tests compare every route, parameter, body and response with the document,
+//! and fail on each field that it does not describe.
 
 mod operations;
 
@@ -10,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::routes::{Route, all};
-use operations::{OPERATIONS, Operation, Sent};
+use operations::{OPERATIONS, Operation, RequestBody};
 
 const PARAMETERS: &str = include_str!("openapi/parameters.json");
 const SCHEMAS: &str = include_str!("openapi/schemas.json");
@@ -20,12 +24,12 @@ pub(super) async fn openapi(State(app): State<App>) -> Answer<Value> {
 }
 
 fn describe(base: &str) -> Value {
-    let read = |text| serde_json::from_str::<Value>(text).expect("a test reads it, too");
+    let read = |text| serde_json::from_str::<Value>(text).expect("tests read it, too");
     let components = json!({
         "parameters": read(PARAMETERS),
         "schemas": read(SCHEMAS),
         "securitySchemes": {
-            "token": {"type": "http", "scheme": "bearer", "description": "A token made by `task-engine tokens create`."},
+            "token": {"type": "http", "scheme": "bearer", "description": "A token of `task-engine tokens create`."},
             "session": {"type": "apiKey", "in": "cookie", "name": crate::guard::COOKIE},
         },
     });
@@ -42,7 +46,7 @@ fn describe(base: &str) -> Value {
         "info": {
             "title": "Task Engine",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Everything that the dashboard does. Errors are application/problem+json (RFC 9457). Ids are whole numbers of 64 bits; where one is sent, a text of digits is taken, too. `x-role` is the lowest role that may use a route.",
+            "description": "All operations of the dashboard. Errors are application/problem+json (RFC 9457). Ids are 64-bit integers; requests may send them as strings. `x-role` is the lowest role that may use a route.",
         },
         "servers": [{"url": if base.is_empty() { "/" } else { base }}],
         "paths": paths,
@@ -51,7 +55,7 @@ fn describe(base: &str) -> Value {
 }
 
 fn one(operation: &Operation, route: &Route) -> Value {
-    let mut parameters: Vec<Value> = pieces(operation.path)
+    let mut parameters: Vec<Value> = path_parameters(operation.path)
         .map(|name| {
             let kind = if name == "id" { "integer" } else { "string" };
             json!({"name": name, "in": "path", "required": true, "schema": {"type": kind}})
@@ -68,15 +72,15 @@ fn one(operation: &Operation, route: &Route) -> Value {
     };
     let mut responses = Map::new();
     for status in operation.statuses {
-        let answer = json!({
+        let response = json!({
             "description": operation.summary,
-            "content": content(operation.kind(), operation.answer),
+            "content": content(operation.kind(), operation.response),
         });
-        responses.insert(status.to_string(), answer);
+        responses.insert(status.to_string(), response);
     }
     let problem = json!({
-        "description": "What is wrong, and what to do.",
-        "content": content("application/problem+json", "Problem"),
+        "description": "The error, and what to do.",
+        "content": content("application/problem+json", "Error"),
     });
     responses.insert("default".into(), problem);
     let mut all = json!({
@@ -85,9 +89,9 @@ fn one(operation: &Operation, route: &Route) -> Value {
         "parameters": parameters,
         "responses": responses,
     });
-    if let Sent::Needs(schema) | Sent::May(schema) = operation.sent {
+    if let RequestBody::Required(schema) | RequestBody::Optional(schema) = operation.body {
         all["requestBody"] = json!({
-            "required": matches!(operation.sent, Sent::Needs(_)),
+            "required": matches!(operation.body, RequestBody::Required(_)),
             "content": content("application/json", schema),
         });
     }
@@ -98,7 +102,7 @@ fn one(operation: &Operation, route: &Route) -> Value {
     all
 }
 
-/// The names of what varies in a path.
-fn pieces(path: &str) -> impl Iterator<Item = &str> {
+/// The names of the path parameters.
+fn path_parameters(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|piece| piece.strip_prefix('{')?.strip_suffix('}'))
 }

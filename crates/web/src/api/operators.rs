@@ -14,7 +14,7 @@ use super::query::{Named, Query};
 use super::times::{duration, time};
 use crate::action::perform;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 #[derive(Serialize)]
 pub(super) struct Audit {
@@ -30,12 +30,12 @@ struct Entry {
     message: String,
 }
 
-pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer<Audit>, Problem> {
+pub(super) async fn audit(State(app): State<App>, query: Query) -> Result<Answer<Audit>, ApiError> {
     let query = query.with(&["before", "limit", "actor", "action", "task", "since", "until"])?;
     let limit = query.limit(50, 500)?;
     let moment = |name| {
         let read =
-            |text: &str| time(text).map_err(|why| Problem::parameter(name, format!("{why}.")));
+            |text: &str| time(text).map_err(|why| ApiError::parameter(name, format!("{why}.")));
         query.text(name).map(read).transpose()
     };
     let filter = AuditFilter {
@@ -62,12 +62,12 @@ pub(super) struct Tokens {
 pub(super) async fn tokens(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Tokens>, Problem> {
+) -> Result<Answer<Tokens>, ApiError> {
     query.with(&[])?;
     Ok(Answer(Tokens { tokens: app.store.tokens().await? }))
 }
 
-/// The only time that anybody sees it.
+/// Only this response contains the secret.
 #[derive(Serialize)]
 pub(super) struct NewSecret {
     audit_id: i64,
@@ -80,19 +80,19 @@ pub(super) async fn create_token(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<(StatusCode, Answer<NewSecret>), Problem> {
+) -> Result<(StatusCode, Answer<NewSecret>), ApiError> {
     let object = body.object(&["name", "role", "expires_in", "reason"])?;
-    let name = object.need_text("name")?;
+    let name = object.required_text("name")?;
     let role: Role = object
         .parsed("role", str::parse::<Role>)?
-        .ok_or_else(|| object.wrong("role", "it is missing"))?;
+        .ok_or_else(|| object.invalid("role", "the field is missing"))?;
     let expires_in = object.parsed("expires_in", duration)?;
     if expires_in.is_some_and(|time| time.is_zero()) {
-        return Err(object.wrong("expires_in", "it would be good for no time at all"));
+        return Err(object.invalid("expires_in", "it would be good for no time at all"));
     }
     let secret = Secret::generate()?;
     let token = NewToken::new(name.as_str(), role, secret.hash(), expires_in)
-        .map_err(|bad| object.wrong("name", bad))?;
+        .map_err(|bad| object.invalid("name", bad))?;
     let reason = object.reason()?;
     let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.create_token(&token).await
@@ -107,7 +107,7 @@ pub(super) async fn revoke_token(
     actor: Actor,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let query = query.with(&["reason"])?;
     perform(&app, &actor, query.text("reason"), |operator| async move {
         operator.revoke_token(&name).await

@@ -1,4 +1,5 @@
-//! What an address says: the parameters of its query and the pieces of its path.
+//! Parameters of the query and the path. Read by hand rather than by axum's
+//! `Query<T>`: unknown and repeated parameters are refused by name, with a suggestion.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -13,119 +14,122 @@ use task_engine_core::task::TaskId;
 use super::body::did_you_mean;
 use crate::access::Actor;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// The parameters of a query, each at most once.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl FromRequestParts<App> for Query {
-    type Rejection = Problem;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
         let pairs = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
         Ok(Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
     }
 }
 
 impl Query {
-    /// With these parameters and no others.
-    pub(super) fn with(self, known: &[&str]) -> Result<Self, Problem> {
+    /// Refuses other parameters than these.
+    pub(super) fn with(self, known: &[&str]) -> Result<Self, ApiError> {
         for (at, (name, _)) in self.0.iter().enumerate() {
             if !known.contains(&name.as_str()) {
-                let meant = did_you_mean(name, known);
-                return Err(Problem::parameter(
+                let hint = did_you_mean(name, known);
+                return Err(ApiError::parameter(
                     name.as_str(),
-                    format!("The parameter {name:?} is not known here{meant}"),
+                    format!("Unknown parameter {name:?}{hint}"),
                 ));
             }
             if self.0[..at].iter().any(|(before, _)| before == name) {
-                return Err(Problem::parameter(name.as_str(), format!("{name} is there twice.")));
+                return Err(ApiError::parameter(
+                    name.as_str(),
+                    format!("The parameter {name} is given twice."),
+                ));
             }
         }
         Ok(self)
     }
 
-    /// What it says, if that is anything.
+    /// The value, unless it is empty.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    pub(super) fn need(&self, name: &str) -> Result<&str, Problem> {
+    pub(super) fn need(&self, name: &str) -> Result<&str, ApiError> {
         self.text(name)
-            .ok_or_else(|| Problem::parameter(name, format!("The parameter {name} is missing.")))
+            .ok_or_else(|| ApiError::parameter(name, format!("The parameter {name} is missing.")))
     }
 
-    pub(super) fn parse<T: FromStr>(&self, name: &str) -> Result<Option<T>, Problem>
+    pub(super) fn parse<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError>
     where
         T::Err: Display,
     {
         let read =
-            |text: &str| text.parse().map_err(|why: T::Err| wrong(name, text, &why.to_string()));
+            |text: &str| text.parse().map_err(|why: T::Err| invalid(name, text, &why.to_string()));
         self.text(name).map(read).transpose()
     }
 
-    /// How many, from 1 up.
-    pub(super) fn limit(&self, usual: u32, max: u32) -> Result<u32, Problem> {
-        self.number("limit", usual, max)
+    /// The page size, at least 1.
+    pub(super) fn limit(&self, default: u32, max: u32) -> Result<u32, ApiError> {
+        self.number("limit", default, max)
     }
 
-    pub(super) fn number(&self, name: &str, usual: u32, max: u32) -> Result<u32, Problem> {
-        let Some(text) = self.text(name) else { return Ok(usual) };
+    pub(super) fn number(&self, name: &str, default: u32, max: u32) -> Result<u32, ApiError> {
+        let Some(text) = self.text(name) else { return Ok(default) };
         match text.parse() {
             Ok(number) if (1..=max).contains(&number) => Ok(number),
-            _ => Err(wrong(name, text, &format!("it is a whole number from 1 to {max}"))),
+            _ => Err(invalid(name, text, &format!("write a whole number from 1 to {max}"))),
         }
     }
 
-    /// The tasks that are meant, if who asks may ask so.
-    pub(super) async fn filter(&self, app: &App, actor: &Actor) -> Result<Filter, Problem> {
+    /// The filter, if the role of the actor allows it.
+    pub(super) async fn filter(&self, app: &App, actor: &Actor) -> Result<Filter, ApiError> {
         let text = self.text("filter").unwrap_or_default();
         let filter = Filter::parse(text, &app.zone);
-        let filter = filter.map_err(|bad| Problem::parameter("filter", bad.to_string()))?;
+        let filter = filter.map_err(|bad| ApiError::parameter("filter", bad.to_string()))?;
         app.allowed(actor, filter).await
     }
 }
 
-fn wrong(name: &str, text: &str, why: &str) -> Problem {
+fn invalid(name: &str, text: &str, why: &str) -> ApiError {
     let shown: String = text.chars().take(100).collect();
-    Problem::parameter(name, format!("{name} cannot be {shown:?}: {why}."))
+    ApiError::parameter(name, format!("{name} cannot be {shown:?}: {why}."))
 }
 
-/// The task that a path names.
+/// The task of the path.
 #[derive(Debug)]
-pub(super) struct OfTask(pub(super) TaskId);
+pub(super) struct PathTask(pub(super) TaskId);
 
-impl FromRequestParts<App> for OfTask {
-    type Rejection = Problem;
+impl FromRequestParts<App> for PathTask {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let text = piece(parts, app).await?;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let text = segment(parts, app).await?;
         let id =
-            text.parse().map_err(|why: ParseError| Problem::parameter("id", format!("{why}.")))?;
+            text.parse().map_err(|why: ParseError| ApiError::parameter("id", format!("{why}.")))?;
         Ok(Self(id))
     }
 }
 
-/// The name in a path, which may have slashes and spaces if they are encoded.
+/// The name in the path; it may contain encoded slashes and spaces.
 #[derive(Debug)]
 pub(super) struct Named(pub(super) String);
 
 impl FromRequestParts<App> for Named {
-    type Rejection = Problem;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let name = piece(parts, app).await?;
-        // No store has any other name, and some cannot even be asked for one.
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let name = segment(parts, app).await?;
+        // No store has such a name, and some refuse to look for one.
         if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            return Err(Problem::not_found(format!("Nothing has the name {name:?}.")));
+            return Err(ApiError::not_found(format!("No such name: {name:?}.")));
         }
         Ok(Self(name))
     }
 }
 
-async fn piece(parts: &mut Parts, app: &App) -> Result<String, Problem> {
+async fn segment(parts: &mut Parts, app: &App) -> Result<String, ApiError> {
     let path = Path::<String>::from_request_parts(parts, app).await;
-    path.map(|Path(piece)| piece).map_err(|bad| Problem::bad(bad.body_text()))
+    path.map(|Path(segment)| segment).map_err(|bad| ApiError::bad_request(bad.body_text()))
 }

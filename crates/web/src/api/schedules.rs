@@ -25,7 +25,7 @@ use super::query::{Named, Query};
 use super::times::duration;
 use crate::action::perform;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// What is asked for beside the name.
 const FIELDS: [&str; 12] = [
@@ -35,7 +35,7 @@ const FIELDS: [&str; 12] = [
     "parameters",
     "queue",
     "priority",
-    "correlation",
+    "correlation_id",
     "retry",
     "missed",
     "overlap",
@@ -45,12 +45,12 @@ const FIELDS: [&str; 12] = [
 
 /// A schedule, without the parameters of its tasks.
 #[derive(Serialize)]
-pub(super) struct Shown {
+pub(super) struct ScheduleView {
     name: String,
     version: i64,
     rule: Option<String>,
     time_zone: Option<String>,
-    task_class: Option<String>,
+    class: Option<String>,
     queue: Option<String>,
     priority: Option<i32>,
     missed: Option<Missed>,
@@ -65,7 +65,7 @@ pub(super) struct Shown {
     updated_at: Timestamp,
 }
 
-impl From<&ScheduleRow> for Shown {
+impl From<&ScheduleRow> for ScheduleView {
     fn from(row: &ScheduleRow) -> Self {
         let definition = row.definition();
         let unknown = definition.as_ref().err().map(ToString::to_string);
@@ -76,7 +76,7 @@ impl From<&ScheduleRow> for Shown {
             version: row.version.version,
             rule: definition.as_ref().map(|it| it.rule.clone()),
             time_zone: definition.as_ref().map(|it| it.time_zone.clone()),
-            task_class: definition.as_ref().map(|it| it.task_class.clone()),
+            class: definition.as_ref().map(|it| it.class.clone()),
             queue: definition.as_ref().map(|it| it.queue.clone()),
             priority: definition.as_ref().map(|it| it.priority),
             missed: definition.as_ref().map(|it| it.missed),
@@ -95,29 +95,29 @@ impl From<&ScheduleRow> for Shown {
 
 #[derive(Serialize)]
 pub(super) struct Page {
-    schedules: Vec<Shown>,
+    schedules: Vec<ScheduleView>,
     /// Where to go on: `after` of the next page.
     next: Option<String>,
 }
 
-pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<Page>, Problem> {
+pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<Page>, ApiError> {
     let query = query.with(&["after", "limit"])?;
     let limit = query.limit(100, 500)?;
     let after = query.text("after");
     if after.is_some_and(|name| name.contains('\0')) {
-        return Err(Problem::parameter("after", "after is the name of a schedule."));
+        return Err(ApiError::parameter("after", "after is the name of a schedule."));
     }
     let rows = app.schedules(after, limit).await?;
     let last = rows.last().filter(|_| rows.len() >= limit as usize);
     let next = last.map(|last| last.name.clone());
-    Ok(Answer(Page { schedules: rows.iter().map(Shown::from).collect(), next }))
+    Ok(Answer(Page { schedules: rows.iter().map(ScheduleView::from).collect(), next }))
 }
 
 #[derive(Serialize)]
-pub(super) struct Whole {
+pub(super) struct ScheduleDetailsView {
     #[serde(flatten)]
-    shown: Shown,
-    task_parameters: Option<Json>,
+    shown: ScheduleView,
+    parameters: Option<Json>,
     context: Option<Json>,
     /// The newest slots that have fired, newest first.
     fired: Vec<FiredSlot>,
@@ -130,13 +130,13 @@ pub(super) async fn show(
     State(app): State<App>,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<Whole>, Problem> {
+) -> Result<Answer<ScheduleDetailsView>, ApiError> {
     query.with(&[])?;
     let ScheduleDetails { row, fired, events, now } = app.schedule(&name, FIRED_SLOTS_KEPT).await?;
     let definition = row.definition().ok();
-    Ok(Answer(Whole {
-        shown: Shown::from(&row),
-        task_parameters: definition.as_ref().map(|it| it.task_parameters.clone()),
+    Ok(Answer(ScheduleDetailsView {
+        shown: ScheduleView::from(&row),
+        parameters: definition.as_ref().map(|it| it.parameters.clone()),
         context: definition.map(|it| it.context),
         fired,
         events,
@@ -149,14 +149,14 @@ async fn read(
     app: &App,
     object: &Object<'_>,
     name: String,
-) -> Result<(Schedule, NewTask), Problem> {
-    let rule = object.need_text("rule")?;
-    rule.parse::<ScheduleRule>().map_err(|bad| object.wrong("rule", bad))?;
+) -> Result<(Schedule, NewTask), ApiError> {
+    let rule = object.required_text("rule")?;
+    rule.parse::<ScheduleRule>().map_err(|bad| object.invalid("rule", bad))?;
     let task = app.with_secrets_named(&[task(object)?]).await?.remove(0);
     let mut schedule = Schedule::new(name, rule).new_task(task.clone());
     if let Some(zone) = object.text("time_zone")? {
         TimeZone::get(&zone).map_err(|_| {
-            object.wrong("time_zone", format!("{zone:?} is not known; write Europe/Paris or UTC"))
+            object.invalid("time_zone", format!("{zone:?} is not known; write Europe/Paris or UTC"))
         })?;
         schedule = schedule.time_zone(zone);
     }
@@ -170,7 +170,7 @@ async fn read(
         schedule = schedule.jitter(jitter);
     }
     // What is wrong with the whole: a day that never comes.
-    schedule.definition().map_err(|bad| Problem::field("", format!("{bad}.")))?;
+    schedule.definition().map_err(|bad| ApiError::field("", format!("{bad}.")))?;
     Ok((schedule, task))
 }
 
@@ -178,10 +178,10 @@ pub(super) async fn create(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<(StatusCode, Answer<OperationReport>), Problem> {
+) -> Result<(StatusCode, Answer<OperationReport>), ApiError> {
     let fields: Vec<&str> = FIELDS.into_iter().chain(["name"]).collect();
     let object = body.object(&fields)?;
-    let (schedule, task) = read(&app, &object, object.need_text("name")?).await?;
+    let (schedule, task) = read(&app, &object, object.required_text("name")?).await?;
     app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
     let reason = object.reason()?;
     let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
@@ -197,7 +197,7 @@ pub(super) async fn write(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<(StatusCode, Answer<OperationReport>), Problem> {
+) -> Result<(StatusCode, Answer<OperationReport>), ApiError> {
     let object = body.object(&FIELDS)?;
     let (schedule, task) = read(&app, &object, name.clone()).await?;
     let reason = object.reason()?;
@@ -222,7 +222,7 @@ pub(super) async fn remove(
     actor: Actor,
     Named(name): Named,
     query: Query,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let query = query.with(&["reason"])?;
     perform(&app, &actor, query.text("reason"), |operator| async move {
         operator.remove_schedule(&name).await
@@ -236,7 +236,7 @@ pub(super) async fn pause(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.pause_schedule(&name).await
@@ -250,7 +250,7 @@ pub(super) async fn resume(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.resume_schedule(&name).await
@@ -264,7 +264,7 @@ pub(super) async fn run(
     actor: Actor,
     Named(name): Named,
     body: Body,
-) -> Result<Answer<OperationReport>, Problem> {
+) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.run_schedule(&name, None).await
@@ -278,22 +278,24 @@ pub(super) struct Times {
     times: Vec<SlotPreview>,
 }
 
-/// When a rule would fire, for whoever writes one.
+/// The next slots of a rule.
 pub(super) async fn preview(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Times>, Problem> {
-    let query = query.with(&["rule", "zone", "count"])?;
-    let rule: ScheduleRule =
-        query.need("rule")?.parse().map_err(|bad| Problem::parameter("rule", format!("{bad}.")))?;
-    let zone = query.text("zone").unwrap_or("UTC");
+) -> Result<Answer<Times>, ApiError> {
+    let query = query.with(&["rule", "time_zone", "count"])?;
+    let rule: ScheduleRule = query
+        .need("rule")?
+        .parse()
+        .map_err(|bad| ApiError::parameter("rule", format!("{bad}.")))?;
+    let zone = query.text("time_zone").unwrap_or("UTC");
     let zone = TimeZone::get(zone).map_err(|_| {
         let why = format!("The time zone {zone:?} is not known; write Europe/Paris or UTC.");
-        Problem::parameter("zone", why)
+        ApiError::parameter("time_zone", why)
     })?;
     let count = query.number("count", 5, 100)?;
     // Slots are by the database's clock, and so is this.
-    let now = app.glance.now().await?.moving.now;
+    let now = app.cache.now().await?.activity.now;
     let times = Timetable { rule, zone, anchor: now }.preview(now, count as usize);
     Ok(Answer(Times { times }))
 }

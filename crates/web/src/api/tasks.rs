@@ -1,4 +1,4 @@
-//! Tasks as they are.
+//! Reading tasks.
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -10,12 +10,12 @@ use task_engine_core::task::{TaskDetails, TaskId, TaskRow, TaskStatus};
 use task_engine_operations::search::{Search, TIMEOUT};
 use task_engine_operations::why::Reason;
 
-use super::query::{OfTask, Query};
+use super::query::{PathTask, Query};
 use crate::access::Actor;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
-/// A task in a list: without its parameters, which may be large, or secret.
+/// A task in a list, without its parameters, which may be large or secret.
 #[derive(Serialize)]
 pub(super) struct Listed {
     #[serde(flatten)]
@@ -32,7 +32,7 @@ impl From<FoundTask> for Listed {
 #[derive(Serialize)]
 pub(super) struct Page {
     tasks: Vec<Listed>,
-    /// Where to go on: `before` of the next page.
+    /// `before` of the next page.
     next: Option<TaskId>,
     at: Timestamp,
 }
@@ -41,7 +41,7 @@ pub(super) async fn list(
     State(app): State<App>,
     actor: Actor,
     query: Query,
-) -> Result<Answer<Page>, Problem> {
+) -> Result<Answer<Page>, ApiError> {
     let query = query.with(&["filter", "before", "limit"])?;
     let search = Search {
         filter: query.filter(&app, &actor).await?,
@@ -56,9 +56,9 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(app): State<App>,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<TaskDetails>, Problem> {
+) -> Result<Answer<TaskDetails>, ApiError> {
     query.with(&[])?;
     Ok(Answer(app.task(id).await?.task))
 }
@@ -66,17 +66,17 @@ pub(super) async fn show(
 #[derive(Serialize)]
 pub(super) struct Log {
     lines: Vec<LogRow>,
-    /// Where to go on: `after` of the next page.
+    /// `after` of the next page.
     next: Option<String>,
 }
 
 pub(super) async fn logs(
     State(app): State<App>,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<Log>, Problem> {
+) -> Result<Answer<Log>, ApiError> {
     let query = query.with(&["attempt", "after", "limit"])?;
-    let after = query.text("after").map(place).transpose()?;
+    let after = query.text("after").map(log_position).transpose()?;
     let limit = query.limit(200, 500)?;
     let filter =
         LogFilter { attempt: query.parse("attempt")?, after, before: None, newest: false, limit };
@@ -86,48 +86,48 @@ pub(super) async fn logs(
     Ok(Answer(Log { lines, next }))
 }
 
-/// An attempt and a line of it: `2.17`.
-fn place(text: &str) -> Result<(i32, i32), Problem> {
+/// An attempt and a line: `2.17`.
+fn log_position(text: &str) -> Result<(i32, i32), ApiError> {
     let pair = text.split_once('.');
     let read = pair.and_then(|(attempt, line)| Some((attempt.parse().ok()?, line.parse().ok()?)));
     read.ok_or_else(|| {
-        Problem::parameter(
+        ApiError::parameter(
             "after",
-            "after is an attempt and a line, like 2.17: what `next` said last.",
+            "after is an attempt and a line, like 2.17: send `next` of the last page.",
         )
     })
 }
 
 #[derive(Serialize)]
-pub(super) struct Why {
+pub(super) struct WhyResponse {
     task_id: TaskId,
     status: TaskStatus,
     at: Timestamp,
-    reasons: Vec<Told>,
+    reasons: Vec<ReasonView>,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct ReasonView {
     #[serde(flatten)]
     reason: Reason,
-    words: String,
+    message: String,
 }
 
 pub(super) async fn why(
     State(app): State<App>,
-    OfTask(id): OfTask,
+    PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<Why>, Problem> {
+) -> Result<Answer<WhyResponse>, ApiError> {
     query.with(&[])?;
     let (why, _) = app.why(id).await?;
-    let told = |reason: Reason| Told {
-        words: task_engine_operations::why::sentences::reason(&reason, why.at, &app.zone),
+    let view = |reason: Reason| ReasonView {
+        message: task_engine_operations::why::sentences::reason(&reason, why.at, &app.zone),
         reason,
     };
-    Ok(Answer(Why {
+    Ok(Answer(WhyResponse {
         task_id: id,
         status: why.task.row.status,
         at: why.at,
-        reasons: why.reasons.into_iter().map(told).collect(),
+        reasons: why.reasons.into_iter().map(view).collect(),
     }))
 }

@@ -1,4 +1,4 @@
-//! Times and durations as programs write them.
+//! Times and durations in requests.
 
 use jiff::Timestamp;
 
@@ -9,7 +9,7 @@ pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     let time: Timestamp = text
         .trim()
         .parse()
-        .map_err(|_| format!("{text:?} is not a time; write it like 2026-12-24T18:00:00Z"))?;
+        .map_err(|_| format!("{text:?} is not a time; write 2026-12-24T18:00:00Z"))?;
     if time < Timestamp::UNIX_EPOCH {
         return Err("this is before 1970".to_owned());
     }
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
+    fn invalid_times_are_refused() {
         assert!(time("2026-12-24T18:00:00+01:00").is_ok());
         for text in ["", "18:00", "2026-12-24", "-009999-01-02T00:00:00Z"] {
             assert!(time(text).is_err(), "{text}");

@@ -1,4 +1,4 @@
-//! What goes on: figures, queues, engines, errors, flows.
+//! Statistics, queues, engines, errors, checks and flows.
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -15,95 +15,94 @@ use task_engine_store::check::Check;
 use super::query::{Named, Query};
 use crate::access::Actor;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
-pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer<Stats>, Problem> {
+pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer<Stats>, ApiError> {
     query.with(&[])?;
-    Ok(Answer(app.glance.stats().await?.stats.clone()))
+    Ok(Answer(app.cache.stats().await?.stats.clone()))
 }
 
 #[derive(Serialize)]
-pub(super) struct Queues {
-    queues: Vec<Queue>,
+pub(super) struct QueueList {
+    queues: Vec<QueueView>,
     at: Timestamp,
 }
 
 #[derive(Serialize)]
-struct Queue {
+struct QueueView {
     #[serde(flatten)]
-    figures: QueueStats,
+    stats: QueueStats,
     served_by: Vec<QueueService>,
 }
 
 pub(super) async fn queues(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Queues>, Problem> {
+) -> Result<Answer<QueueList>, ApiError> {
     query.with(&[])?;
-    let now = app.glance.now().await?;
-    let queue = |figures: &QueueStats| Queue {
-        served_by: queue_services(&figures.row.name, &now.engines),
-        figures: figures.clone(),
+    let now = app.cache.now().await?;
+    let queue = |stats: &QueueStats| QueueView {
+        served_by: queue_services(&stats.row.name, &now.engines),
+        stats: stats.clone(),
     };
-    let queues = now.figures.queues.iter().map(queue).collect();
-    Ok(Answer(Queues { queues, at: now.moving.now }))
+    let queues = now.stats.queues.iter().map(queue).collect();
+    Ok(Answer(QueueList { queues, at: now.activity.now }))
 }
 
 #[derive(Serialize)]
-pub(super) struct Instances {
+pub(super) struct InstanceList {
     instances: Vec<InstanceSummary>,
 }
 
-/// A life of an engine.
 pub(super) async fn instances(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Instances>, Problem> {
+) -> Result<Answer<InstanceList>, ApiError> {
     query.with(&[])?;
-    let now = app.glance.now().await?;
-    Ok(Answer(Instances { instances: now.engines.iter().map(InstanceSummary::from).collect() }))
+    let now = app.cache.now().await?;
+    Ok(Answer(InstanceList { instances: now.engines.iter().map(InstanceSummary::from).collect() }))
 }
 
 #[derive(Serialize)]
-pub(super) struct Checks {
+pub(super) struct CheckList {
     checks: Vec<Check>,
 }
 
 pub(super) async fn checks(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Checks>, Problem> {
+) -> Result<Answer<CheckList>, ApiError> {
     let query = query.with(&["depth"])?;
-    let checks = match query.text("depth").unwrap_or("glance") {
-        "glance" => app.glance.checks().await?,
-        "usual" => app.glance.closer_checks().await?,
+    let checks = match query.text("depth").unwrap_or("quick") {
+        "quick" => app.cache.checks().await?,
+        "standard" => app.cache.standard_checks().await?,
         other => {
-            let why = format!("There is no depth {other:?}; there are glance and usual.");
-            return Err(Problem::parameter("depth", why));
+            let why = format!("depth cannot be {other:?}; write quick or standard.");
+            return Err(ApiError::parameter("depth", why));
         }
     };
-    Ok(Answer(Checks { checks: checks.to_vec() }))
+    Ok(Answer(CheckList { checks: checks.to_vec() }))
 }
 
 #[derive(Serialize)]
-pub(super) struct Errors {
-    groups: Vec<Group>,
-    /// How many tasks with an error were looked at.
-    looked_at: usize,
-    /// Whether there may be more: then all counts are those of a sample, the newest.
+pub(super) struct ErrorList {
+    groups: Vec<ErrorGroupView>,
+    /// How many tasks with an error were searched.
+    searched: usize,
+    /// Whether there may be more: then the counts are those of the newest failures.
     is_sample: bool,
-    /// How many tasks have failed in all, if that is known to be more.
+    /// All failed tasks, if more than were searched.
     total: Option<BoundedCount>,
-    /// Where to go on: `before` of the next look.
+    /// `before` of the next page.
     next: Option<TaskId>,
     at: Timestamp,
 }
 
 #[derive(Serialize)]
-struct Group {
+struct ErrorGroupView {
     #[serde(flatten)]
     group: ErrorGroup,
-    /// Finds its tasks.
+    /// The filter that matches its tasks.
     filter: String,
 }
 
@@ -111,15 +110,15 @@ pub(super) async fn errors(
     State(app): State<App>,
     actor: Actor,
     query: Query,
-) -> Result<Answer<Errors>, Problem> {
+) -> Result<Answer<ErrorList>, ApiError> {
     let query = query.with(&["filter", "before", "limit"])?;
     let filter = query.filter(&app, &actor).await?;
     let limit = query.limit(LIMIT, LIMIT)?;
     let failures = Failures::find(&*app.store, filter, query.parse("before")?, limit).await?;
-    let told = |group: ErrorGroup| Group { filter: group.filter().to_string(), group };
-    Ok(Answer(Errors {
-        groups: failures.groups().into_iter().map(told).collect(),
-        looked_at: failures.found.tasks.len(),
+    let view = |group: ErrorGroup| ErrorGroupView { filter: group.filter().to_string(), group };
+    Ok(Answer(ErrorList {
+        groups: failures.groups().into_iter().map(view).collect(),
+        searched: failures.found.tasks.len(),
         is_sample: failures.is_sample(),
         total: failures.total,
         next: failures.found.next,
@@ -128,11 +127,11 @@ pub(super) async fn errors(
 }
 
 #[derive(Serialize)]
-pub(super) struct Flow {
+pub(super) struct FlowView {
     correlation_id: String,
     /// Oldest first: parents before their children.
     tasks: Vec<FlowTask>,
-    /// Where to go on: `after` of the next page.
+    /// `after` of the next page.
     next: Option<TaskId>,
 }
 
@@ -140,15 +139,15 @@ pub(super) async fn flow(
     State(app): State<App>,
     Named(correlation_id): Named,
     query: Query,
-) -> Result<Answer<Flow>, Problem> {
+) -> Result<Answer<FlowView>, ApiError> {
     let query = query.with(&["after", "limit"])?;
     let limit = query.limit(200, 500)?;
     let page = FlowPage { correlation_id, after: query.parse("after")?, limit };
     let tasks = app.store.flow(&page).await?;
     if tasks.is_empty() && page.after.is_none() {
         let why = format!("No task has the correlation id {:?}.", page.correlation_id);
-        return Err(Problem::not_found(why));
+        return Err(ApiError::not_found(why));
     }
     let next = tasks.last().filter(|_| tasks.len() >= limit as usize).map(|last| last.row.id);
-    Ok(Answer(Flow { correlation_id: page.correlation_id, tasks, next }))
+    Ok(Answer(FlowView { correlation_id: page.correlation_id, tasks, next }))
 }

@@ -1,82 +1,54 @@
-// Pages read without this. With it they stay up to date, and answer to keys.
+// Pages work without this script. With it they update themselves and have keyboard shortcuts.
 "use strict";
 
 (() => {
   const page = document.body;
   const $ = (selector, from = document) => from.querySelector(selector);
   const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
-  const said = $("#said");
-  const say = (text) => { if (said) said.textContent = text; };
+  // Read aloud by screen readers.
+  const status = $("#announcement");
+  const announce = (text) => { if (status) status.textContent = text; };
 
-  // The one place where text becomes a document. Nothing in it runs, and only
-  // the server's own pages come here.
+  // The only place where text becomes a document. Scripts in it do not run, and
+  // only pages of this server are parsed.
   const policy = window.trustedTypes
     ? window.trustedTypes.createPolicy("task-engine", { createHTML: (text) => text })
     : { createHTML: (text) => text };
   const parse = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
 
-  // ---- Staying up to date -------------------------------------------------
-  // The server says that something has changed; the page is read again, and
-  // what is marked data-live is made the same, node by node, so that focus,
-  // selection and open details stay.
+  // ---- Live updates --------------------------------------------------------
+  // The server reports that something changed. The page is then read again, and
+  // the regions marked data-live are morphed, so that focus, selection and open
+  // details stay.
 
-  const keyOf = (node) => node.nodeType === 1 ? (node.dataset.key || node.id || "") : "";
-  const alike = (one, other) =>
-    one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
-
+  // What the user has changed stays: open details, entered values, the current row.
+  const isOwn = (name, node) =>
+    (name === "open" && node.nodeName === "DETAILS") ||
+    ((name === "value" || name === "checked") && /^(INPUT|TEXTAREA|SELECT|OPTION)$/.test(node.nodeName)) ||
+    (name === "class" && node.classList.contains("at"));
+  const callbacks = {
+    beforeAttributeUpdated: (name, node) => !isOwn(name, node),
+    beforeNodeMorphed: (node) => !/^(TEXTAREA|SELECT)$/.test(node.nodeName),
+    afterNodeAdded: (node) => { if (node.nodeName === "TR") node.classList.add("fresh"); },
+  };
+  // Idiomorph matches nodes by id. A key is unique in its region only.
+  function setIds(root) {
+    const keyed = $$("[data-key]:not([id])", root);
+    if (root.dataset.key && !root.id) keyed.unshift(root);
+    for (const node of keyed) {
+      const owner = node.parentElement.closest("[id]");
+      node.id = `${owner ? owner.id : ""}-${node.dataset.key}`;
+    }
+  }
   function morph(old, fresh) {
-    if (old.nodeType === 3) {
-      if (old.data !== fresh.data) old.data = fresh.data;
-      return;
-    }
-    if (old.nodeType !== 1) return;
-    const kept = (name) =>
-      (name === "open" && old.nodeName === "DETAILS") ||
-      ((name === "value" || name === "checked") && /^(INPUT|TEXTAREA|SELECT|OPTION)$/.test(old.nodeName)) ||
-      (name === "class" && old.classList.contains("at"));
-    for (const { name } of [...old.attributes]) {
-      if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);
-    }
-    for (const { name, value } of fresh.attributes) {
-      if (!kept(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
-    }
-    if (/^(TEXTAREA|SELECT)$/.test(old.nodeName)) return;
-    children(old, fresh);
+    setIds(old);
+    setIds(fresh);
+    window.Idiomorph.morph(old, fresh, { callbacks });
   }
 
-  function children(old, fresh) {
-    const byKey = new Map();
-    for (const child of old.children) {
-      const key = keyOf(child);
-      if (key) byKey.set(key, child);
-    }
-    let at = old.firstChild;
-    for (const next of [...fresh.childNodes]) {
-      const key = keyOf(next);
-      const known = key ? byKey.get(key) : null;
-      if (known) {
-        if (known !== at) old.insertBefore(known, at); else at = at.nextSibling;
-        morph(known, next);
-      } else if (at && !keyOf(at) && alike(at, next)) {
-        const same = at;
-        at = at.nextSibling;
-        morph(same, next);
-      } else {
-        const added = document.importNode(next, true);
-        old.insertBefore(added, at);
-        if (added.nodeType === 1 && added.nodeName === "TR") added.classList.add("fresh");
-      }
-    }
-    while (at) {
-      const gone = at;
-      at = at.nextSibling;
-      gone.remove();
-    }
-  }
-
-  // New rows wait behind a button while somebody points at the table, works in
-  // it, or has scrolled down: nothing moves under a pointer.
-  function busyWith(region) {
+  // New rows wait behind a button while the user points at the table, works in
+  // it, or has scrolled down: nothing moves under the pointer.
+  function isInUse(region) {
     return region.matches(":hover") || region.contains(document.activeElement) ||
       window.scrollY > 150 || $("input[name=ids]:checked", region) !== null;
   }
@@ -84,7 +56,7 @@
   function apply(region, fresh, force) {
     const body = region.hasAttribute("data-hold") ? $("tbody", region) : null;
     const pill = body && $("[data-pill]");
-    if (!body || force || !busyWith(region)) {
+    if (!body || force || !isInUse(region)) {
       morph(region, fresh);
       if (pill) pill.hidden = true;
       return;
@@ -97,8 +69,8 @@
       rows.delete(row.dataset.key);
     }
     if (pill && rows.size > 0) {
-      const words = `${rows.size} new`;
-      if (pill.textContent !== words) { pill.textContent = words; say(words); }
+      const text = `${rows.size} new`;
+      if (pill.textContent !== text) { pill.textContent = text; announce(text); }
       pill.hidden = false;
       pill.onclick = () => apply(region, fresh, true);
     }
@@ -119,7 +91,7 @@
         const next = fresh.getElementById(region.id);
         if (next) apply(region, next, false);
       }
-    } catch { /* The server is away: the next event comes when it is back. */ } finally {
+    } catch { /* The server does not answer: the next event comes when it does. */ } finally {
       reading = false;
       if (again) { again = false; later(); }
     }
@@ -132,16 +104,16 @@
 
   const live = $("#live");
   let events = null;
-  let seen = "";
+  let lastEvent = "";
   function listen() {
     if (events || document.hidden || !page.dataset.events || live.getAttribute("aria-pressed") === "false") return;
     events = new EventSource(page.dataset.events);
-    // Also after the first one: what happened since the page was made is in neither.
-    events.addEventListener("figures", (event) => {
-      if (event.lastEventId !== seen) { seen = event.lastEventId; later(); }
+    // The first event refreshes, too: the page may be older than it.
+    events.addEventListener("stats", (event) => {
+      if (event.lastEventId !== lastEvent) { lastEvent = event.lastEventId; later(); }
     });
   }
-  function deafen() {
+  function stopListening() {
     if (events) { events.close(); events = null; }
   }
   if (live && $("[data-live]")) {
@@ -149,16 +121,16 @@
     live.addEventListener("click", () => {
       const on = live.getAttribute("aria-pressed") !== "true";
       live.setAttribute("aria-pressed", String(on));
-      say(on ? "Live" : "Held still");
-      if (on) { listen(); later(); } else deafen();
+      announce(on ? "Live updates on" : "Live updates paused");
+      if (on) { listen(); later(); } else stopListening();
     });
     document.addEventListener("visibilitychange", () => {
-      if (document.hidden) deafen(); else { listen(); later(); }
+      if (document.hidden) stopListening(); else { listen(); later(); }
     });
     listen();
   }
 
-  // ---- Small comforts -----------------------------------------------------
+  // ---- Copy, select, submit -------------------------------------------------
 
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
@@ -166,23 +138,23 @@
     const from = document.getElementById(button.dataset.copy);
     try {
       await navigator.clipboard.writeText(from ? from.textContent : "");
-      say("Copied");
-      const words = button.textContent;
+      announce("Copied");
+      const label = button.textContent;
       button.textContent = "Copied";
-      setTimeout(() => { button.textContent = words; }, 1200);
-    } catch { say("The browser does not allow copying"); }
+      setTimeout(() => { button.textContent = label; }, 1200);
+    } catch { announce("The browser does not allow copying"); }
   });
   for (const button of $$("[data-copy]")) button.hidden = false;
 
-  // Selecting tasks: the bar at the bottom says how many.
+  // The bar at the bottom shows how many tasks are selected.
   const boxes = () => $$("input[name=ids]");
-  function tellSelected() {
+  function showSelected() {
     const bar = $("[data-selected]");
     if (!bar) return;
     const number = boxes().filter((box) => box.checked).length;
     bar.hidden = number === 0;
-    const words = $("[data-selected-count]", bar);
-    if (words) words.textContent = String(number);
+    const label = $("[data-selected-count]", bar);
+    if (label) label.textContent = String(number);
   }
   let lastBox = null;
   document.addEventListener("click", (event) => {
@@ -200,9 +172,9 @@
       for (const box of boxes()) box.checked = event.target.checked;
     }
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
-    tellSelected();
+    showSelected();
   });
-  // A double click does a thing once.
+  // A double click submits a form once.
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.method !== "post") return;
@@ -210,15 +182,15 @@
     form.dataset.sent = "1";
     setTimeout(() => { delete form.dataset.sent; }, 2000);
   });
-  const everything = $("[data-select-all]");
-  if (everything) everything.hidden = false;
-  tellSelected();
+  const selectAll = $("[data-select-all]");
+  if (selectAll) selectAll.hidden = false;
+  showSelected();
 
   // ---- Keys ---------------------------------------------------------------
 
   const keys = [
     ["/", "Go to the filter"], ["j, k", "Next and previous row"], ["Enter, o", "Open the row"],
-    ["x", "Select the row"], ["r", "Retry"], ["c", "Cancel"], ["p", "Hold the page still, or go on"],
+    ["x", "Select the row"], ["r", "Retry"], ["c", "Cancel"], ["p", "Pause or resume live updates"],
     ["g o, g t, g e", "Overview, tasks, errors"], ["g q, g s, g i", "Queues, schedules, instances"],
     ["g h, g a", "Health, audit"], ["?", "These keys"], ["Esc", "Close, or leave the field"],
   ];
@@ -239,9 +211,9 @@
           mark.textContent = one;
           term.append(mark, " ");
         }
-        const words = document.createElement("dd");
-        words.textContent = what;
-        list.append(term, words);
+        const description = document.createElement("dd");
+        description.textContent = what;
+        list.append(term, description);
       }
       const close = document.createElement("button");
       close.className = "plain";
@@ -269,25 +241,25 @@
   }
   const current = () => $("tr.at") || document.activeElement?.closest?.("tr[data-key]");
 
-  // What a key does to the row at hand, or to the page's own task.
+  // Acts on the current row, or on the task of the page.
   const pageButton = (name) => $$(`[data-act=${name}]`).find((button) => !button.closest("tr[data-key]"));
   function act(name) {
     const row = current();
     const box = row && $("input[name=ids]", row);
     const bulk = $(`[data-selected] [data-bulk=${name}]`);
-    if (box && bulk) { box.checked = true; tellSelected(); bulk.click(); return; }
+    if (box && bulk) { box.checked = true; showSelected(); bulk.click(); return; }
     const button = pageButton(name);
     if (button && name === "cancel") confirmAct(name, button); else button?.click();
   }
 
-  // A key is pressed by accident more easily than a button.
+  // A key is easily pressed by accident.
   function confirmAct(name, button) {
     const box = document.createElement("dialog");
     box.id = "confirm";
     const title = document.createElement("h2");
     title.textContent = `${button.textContent.trim()} this task?`;
-    const words = document.createElement("p");
-    words.textContent = button.title;
+    const consequence = document.createElement("p");
+    consequence.textContent = button.title;
     const go = document.createElement("button");
     go.className = "danger";
     go.textContent = `${button.textContent.trim()} it`;
@@ -301,7 +273,7 @@
     row.className = "row";
     row.append(go, back);
     box.setAttribute("aria-label", title.textContent);
-    box.append(title, words, row);
+    box.append(title, consequence, row);
     box.addEventListener("close", () => box.remove());
     page.append(box);
     box.showModal();
@@ -320,14 +292,14 @@
       if (link) { event.preventDefault(); link.click(); }
       return;
     }
-    const does = {
+    const handler = {
       "/": () => $("[data-filter]")?.focus(), "?": showKeys, "g": () => { prefix = true; },
       "j": () => move(1), "k": () => move(-1), "p": () => live?.click(),
       "o": () => current() && $("a", current())?.click(),
-      "x": () => { const box = current() && $("input[name=ids]", current()); if (box) { box.checked = !box.checked; tellSelected(); } },
+      "x": () => { const box = current() && $("input[name=ids]", current()); if (box) { box.checked = !box.checked; showSelected(); } },
       "r": () => act("retry"), "c": () => act("cancel"),
     }[event.key];
-    if (does) { event.preventDefault(); does(); }
+    if (handler) { event.preventDefault(); handler(); }
   });
 
   // ---- Suggestions for a filter -------------------------------------------
@@ -346,7 +318,7 @@
       ["aria-controls", list.id], ["aria-autocomplete", "list"]]) filter.setAttribute(name, value);
     let found = null;
     let chosen = -1;
-    let asked = 0;
+    let request = 0;
     let timer = 0;
 
     function close() {
@@ -364,23 +336,23 @@
       all[chosen].scrollIntoView({ block: "nearest" });
     }
     function take(at) {
-      const { from, to, offers } = found;
-      const text = offers[at].text;
+      const { from, to, suggestions } = found;
+      const text = suggestions[at].text;
       filter.value = filter.value.slice(0, from) + text + filter.value.slice(to);
       filter.setSelectionRange(from + text.length, from + text.length);
       close();
-      ask();
+      suggest();
     }
     function show(answer) {
-      list.replaceChildren(...answer.offers.map((offer, at) => {
+      list.replaceChildren(...answer.suggestions.map((suggestion, at) => {
         const item = document.createElement("li");
         item.id = `suggestion-${at}`;
         item.setAttribute("role", "option");
         item.setAttribute("aria-selected", "false");
-        item.textContent = offer.text;
-        if (offer.about) {
+        item.textContent = suggestion.text;
+        if (suggestion.about) {
           const about = document.createElement("small");
-          about.textContent = offer.about;
+          about.textContent = suggestion.about;
           item.append(about);
         }
         item.addEventListener("pointerdown", (event) => { event.preventDefault(); take(at); });
@@ -392,57 +364,57 @@
       list.hidden = false;
       filter.setAttribute("aria-expanded", "true");
     }
-    function ask() {
+    function suggest() {
       clearTimeout(timer);
       timer = setTimeout(async () => {
-        const number = ++asked;
+        const number = ++request;
         const url = new URL(filter.dataset.suggestions, location.href);
         url.searchParams.set("text", filter.value);
         url.searchParams.set("at", String(filter.selectionStart ?? filter.value.length));
         try {
           const answer = await fetch(url, { credentials: "same-origin" });
-          if (!answer.ok || number !== asked || document.activeElement !== filter) return;
+          if (!answer.ok || number !== request || document.activeElement !== filter) return;
           const fresh = await answer.json();
-          if (fresh.offers.length) show(fresh); else close();
+          if (fresh.suggestions.length) show(fresh); else close();
         } catch { close(); }
       }, 120);
     }
-    filter.addEventListener("input", ask);
-    filter.addEventListener("focus", ask);
+    filter.addEventListener("input", suggest);
+    filter.addEventListener("focus", suggest);
     filter.addEventListener("blur", close);
     filter.addEventListener("keydown", (event) => {
       if (list.hidden) return;
-      const does = {
+      const handler = {
         "ArrowDown": () => choose(chosen + 1), "ArrowUp": () => choose(chosen < 0 ? -1 : chosen - 1),
         "Enter": () => take(chosen), "Tab": () => take(chosen), "Escape": close,
       }[event.key];
-      if (!does || (chosen < 0 && (event.key === "Enter" || event.key === "Tab"))) return;
+      if (!handler || (chosen < 0 && (event.key === "Enter" || event.key === "Tab"))) return;
       event.preventDefault();
       event.stopPropagation();
-      does();
+      handler();
     });
   }
 
   // ---- Schedules ----------------------------------------------------------
-  // When it fires is shown while it is typed.
+  // The next slots are shown while the rule is edited.
 
-  const typed = $("form[data-preview]");
-  if (typed) {
-    const shown = $("#preview");
+  const schedule = $("form[data-preview]");
+  if (schedule) {
+    const times = $("#preview");
     let pause = 0;
-    let asked = 0;
+    let request = 0;
     const preview = async () => {
-      const number = ++asked;
-      const url = new URL(typed.dataset.preview, location.href);
-      for (const name of ["rule", "zone"]) url.searchParams.set(name, typed.elements[name].value);
+      const number = ++request;
+      const url = new URL(schedule.dataset.preview, location.href);
+      for (const name of ["rule", "time_zone"]) url.searchParams.set(name, schedule.elements[name].value);
       try {
         const answer = await fetch(url, { credentials: "same-origin" });
-        if (!answer.ok || answer.redirected || number !== asked) return;
-        shown.replaceChildren(...parse(await answer.text()).body.childNodes);
-      } catch { /* The server is away: the button asks again. */ }
+        if (!answer.ok || answer.redirected || number !== request) return;
+        times.replaceChildren(...parse(await answer.text()).body.childNodes);
+      } catch { /* The server does not answer: the button tries again. */ }
     };
-    typed.addEventListener("input", (event) => {
-      if (!["rule", "zone"].includes(event.target.name)) return;
+    schedule.addEventListener("input", (event) => {
+      if (!["rule", "time_zone"].includes(event.target.name)) return;
       clearTimeout(pause);
       pause = setTimeout(preview, 250);
     });

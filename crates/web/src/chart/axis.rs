@@ -1,4 +1,4 @@
-//! The numbers and times that stand beside a chart.
+//! The axes of a chart.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use task_engine_core::display::span;
 
-/// What the numbers of a chart are.
+/// The unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Number,
     Seconds,
 }
 
-/// A line across the chart.
+/// A grid line.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Tick {
     pub(super) at: f64,
-    pub(super) words: String,
+    pub(super) label: String,
 }
 
-/// So many lines above zero at the most.
+/// Grid lines above zero.
 const TICKS_MAX: f64 = 4.0;
-/// Times that people count in, in seconds, from a second on.
+/// Round durations, in seconds.
 const ROUND_SECS: [f64; 16] = [
     1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
     21_600.0, 86_400.0,
 ];
 
-/// Round numbers from zero to the first that is not below the largest value.
+/// Round numbers from zero up to the largest value.
 pub(super) fn ticks(largest: f64, unit: Unit) -> Vec<Tick> {
     let step = match unit {
-        // There is no half a task.
+        // Tasks are whole numbers.
         Unit::Number => decimal_step(largest / TICKS_MAX).max(1.0),
         Unit::Seconds => time_step(largest / TICKS_MAX),
     };
@@ -40,17 +40,17 @@ pub(super) fn ticks(largest: f64, unit: Unit) -> Vec<Tick> {
     let mut n = 0.0;
     while n <= number {
         let at = step * n;
-        let words = match unit {
+        let label = match unit {
             Unit::Number => short(at),
             Unit::Seconds => span(Duration::try_from_secs_f64(at).unwrap_or(Duration::MAX)),
         };
-        ticks.push(Tick { at, words });
+        ticks.push(Tick { at, label });
         n += 1.0;
     }
     ticks
 }
 
-/// 1, 2 or 5 times a power of ten, and not less than this.
+/// 1, 2 or 5 times a power of ten, at least `least`.
 fn decimal_step(least: f64) -> f64 {
     if least <= 0.0 || !least.is_finite() {
         return 1.0;
@@ -60,7 +60,7 @@ fn decimal_step(least: f64) -> f64 {
     round.unwrap_or(10.0) * power
 }
 
-/// The same for seconds, which are counted by sixties.
+/// A round duration, at least `least`.
 fn time_step(least: f64) -> f64 {
     if least <= 0.5 {
         return decimal_step(least).max(0.001);
@@ -71,7 +71,7 @@ fn time_step(least: f64) -> f64 {
     })
 }
 
-/// A number in few letters: `950`, `1.2 k`, `34 M`.
+/// `950`, `1.2 k`, `34 M`.
 fn short(number: f64) -> String {
     let mut rest = number;
     for unit in ["", " k", " M", " G", " T", " P"] {
@@ -85,31 +85,31 @@ fn short(number: f64) -> String {
     format!("{number:.0}")
 }
 
-/// The times to show below: which of them, and how. Where the clock comes to a
-/// full ten minutes or, over a longer time, to a full four hours.
+/// Labels of the time axis: index and text. Every ten minutes or, over a longer
+/// time, every four hours.
 pub(super) fn times(times: &[Timestamp], zone: &TimeZone) -> Vec<(usize, String)> {
     let long = match (times.first(), times.last()) {
         (Some(first), Some(last)) => last.duration_since(*first).as_secs() > 2 * 3600,
         _ => return Vec::new(),
     };
     let every_minutes = if long { 240 } else { 10 };
-    let mut shown = Vec::new();
+    let mut labels = Vec::new();
     let mut before = None;
     for (n, time) in times.iter().enumerate() {
         let local = time.to_zoned(zone.clone());
         let minute = i32::from(local.hour()) * 60 + i32::from(local.minute());
         let slot = minute / every_minutes;
-        // The first may be anywhere within its slot.
+        // The first step may be inside its slot.
         let begins = before.map_or(minute % every_minutes == 0, |before| before != slot);
         if begins {
-            shown.push((n, local.strftime("%H:%M").to_string()));
+            labels.push((n, local.strftime("%H:%M").to_string()));
         }
         before = Some(slot);
     }
-    shown
+    labels
 }
 
-/// Charts are not exact to more digits than this keeps.
+/// Charts do not need more precision.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn as_f64(number: u64) -> f64 {
     number as f64
@@ -119,8 +119,8 @@ pub(super) fn as_f64(number: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn words(largest: f64, unit: Unit) -> Vec<String> {
-        ticks(largest, unit).into_iter().map(|tick| tick.words).collect()
+    fn labels(largest: f64, unit: Unit) -> Vec<String> {
+        ticks(largest, unit).into_iter().map(|tick| tick.label).collect()
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
             (1234.0, &["0", "500", "1 k", "1.5 k"]),
             (4_000_000.0, &["0", "1 M", "2 M", "3 M", "4 M"]),
         ] {
-            assert_eq!(words(largest, Unit::Number), shown, "{largest}");
+            assert_eq!(labels(largest, Unit::Number), shown, "{largest}");
         }
         for largest in [0.1, 1.0, 9.0, 12.0, 99.0, 12_345.0, 1e9, 1e19] {
             for unit in [Unit::Number, Unit::Seconds] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_counted_by_sixties() {
+    fn durations_have_round_ticks() {
         for (largest, shown) in [
             (0.0, &["0 s", "1 s"][..]),
             (0.003, &["0 s", "1 ms", "2 ms", "3 ms"]),
@@ -156,12 +156,12 @@ mod tests {
             (50.0, &["0 s", "15 s", "30 s", "45 s", "1 min"]),
             (400.0, &["0 s", "2 min", "4 min", "6 min", "8 min"]),
         ] {
-            assert_eq!(words(largest, Unit::Seconds), shown, "{largest}");
+            assert_eq!(labels(largest, Unit::Seconds), shown, "{largest}");
         }
     }
 
     #[test]
-    fn numbers_in_few_letters() {
+    fn numbers_are_abbreviated() {
         for (number, shown) in [
             (0.0, "0"),
             (7.0, "7"),
@@ -177,18 +177,18 @@ mod tests {
     }
 
     #[test]
-    fn full_hours_are_those_of_the_zone() {
+    fn time_labels_follow_the_zone() {
         let begin: Timestamp = "2026-11-16T03:07:00Z".parse().unwrap();
         let step = |n: i64, minutes: i64| begin + jiff::SignedDuration::from_mins(n * minutes);
         let hour: Vec<_> = (0..60).map(|n| step(n, 1)).collect();
         let shown: Vec<_> =
-            times(&hour, &TimeZone::UTC).into_iter().map(|(_, words)| words).collect();
+            times(&hour, &TimeZone::UTC).into_iter().map(|(_, label)| label).collect();
         assert_eq!(shown, ["03:10", "03:20", "03:30", "03:40", "03:50", "04:00"]);
         let begin: Timestamp = "2026-11-16T03:00:00Z".parse().unwrap();
         let day: Vec<_> =
             (0..96).map(|n| begin + jiff::SignedDuration::from_mins(n * 15)).collect();
         let india = TimeZone::get("Asia/Kolkata").unwrap();
-        let shown: Vec<_> = times(&day, &india).into_iter().map(|(_, words)| words).collect();
+        let shown: Vec<_> = times(&day, &india).into_iter().map(|(_, label)| label).collect();
         assert_eq!(shown, ["12:00", "16:00", "20:00", "00:00", "04:00", "08:00"]);
         assert!(times(&[], &india).is_empty());
         assert!(times(&[begin], &TimeZone::UTC).len() == 1);

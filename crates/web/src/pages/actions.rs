@@ -12,7 +12,7 @@ use task_engine_operations::{Actor, OperationError, OperationReport, Operator};
 use super::login::back;
 use crate::action::perform;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::error::ApiError;
 
 /// The fields of a form, in order; some may come several times.
 #[derive(Debug, Default)]
@@ -42,23 +42,23 @@ impl Fields {
         self.all(name).map(str::trim).find(|value| !value.is_empty())
     }
 
-    pub(crate) fn need(&self, name: &str) -> Result<&str, Problem> {
+    pub(crate) fn need(&self, name: &str) -> Result<&str, ApiError> {
         self.get(name)
-            .ok_or_else(|| Problem::field(format!("/{name}"), format!("{name} is missing.")))
+            .ok_or_else(|| ApiError::field(format!("/{name}"), format!("{name} is missing.")))
     }
 
     /// Tasks by their ids, or by a filter if there are none.
-    pub(crate) fn selection(&self, app: &App) -> Result<Selection, Problem> {
+    pub(crate) fn selection(&self, app: &App) -> Result<Selection, ApiError> {
         let ids: Vec<_> = self.all("ids").collect();
         if ids.is_empty() {
             let filter = self.need("filter")?;
             let filter = Filter::parse(filter, &app.zone)
-                .map_err(|bad| Problem::field("/filter", bad.to_string()))?;
+                .map_err(|bad| ApiError::field("/filter", bad.to_string()))?;
             return Ok(Selection::Filter(filter));
         }
         let ids = ids
             .into_iter()
-            .map(|id| id.parse().map_err(|why: ParseError| Problem::field("/ids", why)));
+            .map(|id| id.parse().map_err(|why: ParseError| ApiError::field("/ids", why)));
         Ok(Selection::Ids(ids.collect::<Result<_, _>>()?))
     }
 }
@@ -69,7 +69,7 @@ pub(crate) async fn perform_and_return<W>(
     actor: &Actor,
     fields: &Fields,
     work: impl FnOnce(Operator) -> W,
-) -> Result<Response, Problem>
+) -> Result<Response, ApiError>
 where
     W: Future<Output = Result<OperationReport, OperationError>> + Send + 'static,
 {
@@ -89,7 +89,7 @@ async fn change_tasks(
     actor: Actor,
     form: RawForm,
     operation: TaskOperation,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let selection = fields.selection(&app)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
@@ -102,7 +102,7 @@ pub(crate) async fn retry(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_tasks(app, actor, form, TaskOperation::Retry).await
 }
 
@@ -110,7 +110,7 @@ pub(crate) async fn cancel(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_tasks(app, actor, form, TaskOperation::Cancel).await
 }
 
@@ -118,7 +118,7 @@ pub(crate) async fn rerun(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_tasks(app, actor, form, TaskOperation::Rerun).await
 }
 
@@ -126,7 +126,7 @@ pub(crate) async fn delete(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     change_tasks(app, actor, form, TaskOperation::Delete).await
 }
 
@@ -134,7 +134,7 @@ pub(crate) async fn recover(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let name = fields.need("instance")?.to_owned();
     perform_and_return(
@@ -150,11 +150,11 @@ pub(crate) async fn pause_queue(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
     let pause = QueuePause::new(fields.need("queue")?, reason)
-        .map_err(|bad| Problem::bad(bad.to_string()))?;
+        .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.pause_queue(&pause).await
     })
@@ -165,7 +165,7 @@ pub(crate) async fn resume_queue(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let name = fields.need("queue")?.to_owned();
     perform_and_return(&app, &actor, &fields, |operator| async move {

@@ -1,4 +1,4 @@
-//! What operators did, newest first.
+//! The audit, newest first.
 
 use std::collections::HashSet;
 
@@ -12,28 +12,28 @@ use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use super::actions::Fields;
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::problem::Problem;
 
 const PER_PAGE: u32 = 100;
 
-/// The fields of the form: name, label, what to write.
+/// The fields of the form: name, label, hint.
 const FIELDS: [(&str, &str, &str); 5] = [
-    ("actor", "Who", "a part of the name"),
+    ("actor", "Actor", "a part of the name"),
     ("action", "Action", "tasks.retry, or tasks for all of them"),
     ("task", "Task", "its id"),
     ("since", "From", "2h (ago), 03:00, 2026-12-24 18:00"),
-    ("until", "To", "the same"),
+    ("until", "Until", "the same"),
 ];
 
 pub(crate) async fn page(
     State(app): State<App>,
     viewer: Viewer,
     query: RawQuery,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     let fields = Fields::of_query(&query);
-    let now = app.glance.now().await?.figures.at;
+    let now = app.cache.now().await?.stats.at;
     let filter = filter(&app, &fields, now)?;
     let entries = app.store.audit_page(&filter).await?;
     let older = entries.last().filter(|_| entries.len() >= PER_PAGE as usize).map(|last| last.id);
@@ -50,7 +50,7 @@ pub(crate) async fn page(
                 (parts::empty("No entries match.", ""))
             } @else {
                 (parts::empty(
-                    "No operator has changed anything yet. What is done here, by the HTTP API or by a command is written down; on a terminal:",
+                    "No operator has changed anything yet. Changes by pages, HTTP API and commands are recorded here; on a terminal:",
                     "task-engine audit",
                 ))
             }
@@ -63,14 +63,14 @@ pub(crate) async fn page(
     Ok(layout::page(&app, &viewer, "Audit", "/audit", main).await)
 }
 
-fn filter(app: &App, fields: &Fields, now: Timestamp) -> Result<AuditFilter, Problem> {
+fn filter(app: &App, fields: &Fields, now: Timestamp) -> Result<AuditFilter, ApiError> {
     let zoned = now.to_zoned(app.zone.clone());
     let time = |name| {
-        let read = |text| past_time(text, &zoned).map_err(|why| Problem::parameter(name, why));
+        let read = |text| past_time(text, &zoned).map_err(|why| ApiError::parameter(name, why));
         fields.get(name).map(read).transpose()
     };
     let number = |name| {
-        let wrong = |_| Problem::parameter(name, format!("{name} is a whole number."));
+        let wrong = |_| ApiError::parameter(name, format!("{name} is a whole number."));
         fields.get(name).map(|text| text.parse::<i64>().map_err(wrong)).transpose()
     };
     Ok(AuditFilter {
@@ -104,7 +104,7 @@ fn form(app: &App, fields: &Fields, filter: &AuditFilter) -> Markup {
     }
 }
 
-/// This page from an entry on, with the same filter.
+/// The address of this page with the same filter.
 fn address(app: &App, fields: &Fields, before: Option<i64>) -> String {
     let given = FIELDS.iter().filter_map(|(name, ..)| Some((*name, fields.get(name)?)));
     let mut pairs: Vec<_> = given.map(|(name, text)| format!("{name}={}", encoded(text))).collect();
@@ -114,28 +114,28 @@ fn address(app: &App, fields: &Fields, before: Option<i64>) -> String {
 }
 
 fn table(app: &App, entries: &[AuditEntry], now: Timestamp) -> Markup {
-    // An action has two entries, before and after. Both at once are one line.
-    let told: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
+    // An action has two entries, before and after; they are shown as one line.
+    let answered: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
     html! {
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "When" }
-                    th scope="col" { "Who" }
-                    th scope="col" { "What" }
-                    th scope="col" { "To what" }
+                    th scope="col" { "Time" }
+                    th scope="col" { "Actor" }
+                    th scope="col" { "Action" }
+                    th scope="col" { "Target" }
                     th scope="col" { "Outcome" }
-                    th scope="col" { "Why" }
+                    th scope="col" { "Reason" }
                 } }
                 tbody {
-                    @for entry in entries.iter().filter(|entry| !told.contains(&entry.id)) {
+                    @for entry in entries.iter().filter(|entry| !answered.contains(&entry.id)) {
                         tr data-key=(entry.id) {
                             td .nowrap { (parts::time(app, entry.at, now)) }
                             td data-label="by" { (entry.actor) }
                             td { code { (entry.action) } }
                             td .target { (entry.target) }
                             td { (outcome(entry)) }
-                            td data-label="why" { (entry.reason.as_deref().unwrap_or("–")) }
+                            td data-label="reason" { (entry.reason.as_deref().unwrap_or("–")) }
                         }
                     }
                 }
@@ -154,7 +154,7 @@ fn outcome(entry: &AuditEntry) -> Markup {
     html! {
         (parts::state(class, entry.outcome.as_str()))
         @if entry.outcome == AuditOutcome::Asked {
-            small .under { "how it ended is an entry of its own, if it did" }
+            small .under { "the outcome is an entry of its own" }
         } @else {
             small .under { (task_engine_operations::report::audit_sentence(entry)) }
         }

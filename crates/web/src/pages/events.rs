@@ -1,4 +1,4 @@
-//! That something has changed, told to open pages and to programs.
+//! Server-sent events: something has changed.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -9,27 +9,30 @@ use axum::response::sse::{Event, KeepAlive};
 use futures_util::stream::{self, Stream};
 
 use crate::app::App;
-use crate::glance::Now;
+use crate::cache::LiveState;
 
-/// What is told is read once for all who listen (see `glance`).
+/// All streams share one read (see `cache`).
 const EVERY: Duration = Duration::from_secs(1);
 
-/// For pages, which look for themselves: only that it has.
+/// For pages, which reload themselves: without data.
 pub(crate) async fn changes(
     State(app): State<App>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    told(app, |_| "{}".to_owned())
+    stream_of(app, |_| "{}".to_owned())
 }
 
-/// For programs: with the figures, which are long where there are many queues.
+/// For programs: with the statistics.
 pub(crate) async fn events(
     State(app): State<App>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    told(app, |now| serde_json::to_string(&now.figures).unwrap_or_default())
+    stream_of(app, |now| serde_json::to_string(&now.stats).unwrap_or_default())
 }
 
-fn told(app: App, words: fn(&Now) -> String) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let stream = stream::unfold((app, String::new(), true), move |(app, seen, first)| async move {
+fn stream_of(
+    app: App,
+    data: fn(&LiveState) -> String,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let stream = stream::unfold((app, String::new(), true), move |(app, last, first)| async move {
         let (mut wait, stop) = (!first, app.stop.clone());
         loop {
             if wait {
@@ -42,10 +45,10 @@ fn told(app: App, words: fn(&Now) -> String) -> Sse<impl Stream<Item = Result<Ev
             if stop.is_cancelled() {
                 return None;
             }
-            let Ok(now) = app.glance.now().await else { continue };
+            let Ok(now) = app.cache.now().await else { continue };
             let version = now.version();
-            if version != seen {
-                let event = Event::default().event("figures").id(&version).data(words(&now));
+            if version != last {
+                let event = Event::default().event("stats").id(&version).data(data(&now));
                 return Some((Ok(event), (app, version, false)));
             }
         }

@@ -1,4 +1,4 @@
-//! Whether all is well: the checks of `doctor`, with what mends what is wrong.
+//! The checks of `doctor`, with remedies.
 
 use std::sync::Arc;
 
@@ -9,50 +9,50 @@ use task_engine_core::display::count;
 use task_engine_store::check::{Check, Verdict};
 
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::problem::Problem;
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct How {
+pub(crate) struct HealthQuery {
     depth: Option<String>,
 }
 
 pub(crate) async fn page(
     State(app): State<App>,
     viewer: Viewer,
-    Query(how): Query<How>,
-) -> Result<Markup, Problem> {
-    let closer = match how.depth.as_deref() {
-        None | Some("glance") => false,
-        Some("usual") => true,
+    Query(query): Query<HealthQuery>,
+) -> Result<Markup, ApiError> {
+    let is_standard = match query.depth.as_deref() {
+        None | Some("quick") => false,
+        Some("standard") => true,
         Some(_) => {
-            return Err(Problem::field(
+            return Err(ApiError::field(
                 "/depth",
-                "depth is glance or usual; `task-engine doctor --deep` looks at everything.",
+                "depth is quick or standard; `task-engine doctor --deep` checks everything.",
             ));
         }
     };
     let checks: Arc<Vec<Check>> =
-        if closer { app.glance.closer_checks().await? } else { app.glance.checks().await? };
+        if is_standard { app.cache.standard_checks().await? } else { app.cache.checks().await? };
     let main = html! {
         h1 { "Health" }
-        // A closer look costs something: it is not repeated by itself.
-        section .card #checks data-live[!closer] {
+        // The standard checks cost more: they are not repeated automatically.
+        section .card #checks data-live[!is_standard] {
             div .row .between {
                 p .sum { (verdict(worst(&checks))) " " (summary(&checks)) }
-                @if closer {
-                    a .button .plain href=(app.path("/health")) { "A quick look" }
+                @if is_standard {
+                    a .button .plain href=(app.path("/health")) { "Quick checks" }
                 } @else {
-                    a .button .plain href=(app.path("/health?depth=usual"))
-                      title="Also opens connections, compares the tables with what they should be, and sends a wake-up" {
-                        "Look closer"
+                    a .button .plain href=(app.path("/health?depth=standard"))
+                      title="Also opens connections, compares the schema and sends a wake-up" {
+                        "Run all checks"
                     }
                 }
             }
             (table(&checks))
         }
-        (commands(&app, closer))
+        (commands(&app, is_standard))
     };
     Ok(layout::page(&app, &viewer, "Health", "/health", main).await)
 }
@@ -71,7 +71,7 @@ fn summary(checks: &[Check]) -> String {
     )
 }
 
-/// A verdict: an icon, a word and a colour.
+/// A verdict: icon, word and colour.
 pub(super) fn verdict(verdict: Verdict) -> Markup {
     let class = match verdict {
         Verdict::Ok => "good",
@@ -82,7 +82,7 @@ pub(super) fn verdict(verdict: Verdict) -> Markup {
     parts::state(class, verdict.as_str())
 }
 
-/// The worst first; of equal ones, in the order of the doctor.
+/// The worst first, then in the order of the doctor.
 fn table(checks: &[Check]) -> Markup {
     let mut sorted: Vec<&Check> = checks.iter().collect();
     sorted.sort_by_key(|check| std::cmp::Reverse(check.verdict));
@@ -92,14 +92,14 @@ fn table(checks: &[Check]) -> Markup {
                 thead { tr {
                     th scope="col" { "Verdict" }
                     th scope="col" { "Check" }
-                    th scope="col" { "Why, and what mends it" }
+                    th scope="col" { "Reason and remedy" }
                 } }
                 tbody {
                     @for check in sorted {
                         tr data-key=(check.name) {
                             td { (verdict(check.verdict)) }
                             td .nowrap { (check.title()) }
-                            td { (check.reason) @if let Some(remedy) = &check.remedy { (mend(remedy)) } }
+                            td { (check.reason) @if let Some(remedy) = &check.remedy { (remedy_block(remedy)) } }
                         }
                     }
                 }
@@ -108,20 +108,20 @@ fn table(checks: &[Check]) -> Markup {
     }
 }
 
-pub(super) fn mend(remedy: &str) -> Markup {
+pub(super) fn remedy_block(remedy: &str) -> Markup {
     html! { pre .remedy { (remedy) } }
 }
 
-fn commands(app: &App, closer: bool) -> Markup {
+fn commands(app: &App, is_standard: bool) -> Markup {
     html! {
         section .card {
-            h2 { "Elsewhere" }
+            h2 { "More checks" }
             dl .facts {
-                @if !closer {
-                    dt { code { "task-engine doctor" } } dd { "the closer look, for scripts: it ends with 6 if something is wrong" }
+                @if !is_standard {
+                    dt { code { "task-engine doctor" } } dd { "the same checks for scripts: exit code 6 if one is wrong" }
                 }
-                dt { code { "task-engine doctor --deep" } } dd { "also reads everything: the invariants of all tasks" }
-                dt { code { "task-engine verify" } } dd { "lists every invariant that is broken" }
+                dt { code { "task-engine doctor --deep" } } dd { "also verifies the invariants of all tasks" }
+                dt { code { "task-engine verify" } } dd { "lists every broken invariant" }
                 dt { a href=(app.path("/livez")) { "/livez" } ", " a href=(app.path("/readyz")) { "/readyz" } }
                 dd { "for load balancers and orchestrators" }
                 dt { a href=(app.path("/metrics")) { "/metrics" } } dd { "for Prometheus" }

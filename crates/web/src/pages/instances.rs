@@ -1,4 +1,4 @@
-//! Engines: who lives, what each is doing, and what the dead have left.
+//! Engines: their state, their tasks, and tasks of dead engines.
 
 use std::collections::BTreeMap;
 
@@ -14,52 +14,52 @@ use task_engine_store::token::Role;
 
 use super::links;
 use crate::app::App;
-use crate::glance::Now;
+use crate::cache::LiveState;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
-use crate::problem::Problem;
 
-/// So many engines are shown: the page is read again whenever something changes.
+/// Engines per page: the page is reloaded at every change.
 const ROWS_MAX: usize = 200;
-/// So many tasks of an engine are listed; the list of tasks has the rest.
+/// Tasks listed per engine; the list of tasks has the rest.
 const HELD_SHOWN: usize = 10;
 
-pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, Problem> {
-    let now = app.glance.now().await?;
+pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, ApiError> {
+    let now = app.cache.now().await?;
     let main = html! {
         h1 { "Instances" }
         div #orphans data-live { (orphans(&app, &viewer, &now)) }
         section .card #engines data-live {
             @if now.engines.is_empty() {
-                (parts::empty("No engine has run here lately. Start one:", "task-engine start"))
+                (parts::empty("No engine has run recently. Start one:", "task-engine start"))
             } @else {
                 (table(&app, &now))
             }
         }
         p .soft {
-            "Whether wake-ups arrive is among the checks of "
-            a href=(app.path("/health?depth=usual")) { "a closer look" } "."
+            a href=(app.path("/health?depth=standard")) { "Health" } " checks whether wake-ups arrive."
         }
     };
     Ok(layout::page(&app, &viewer, "Instances", "/instances", main).await)
 }
 
-/// What the dead have left, by name: all their lives are recovered together.
-pub(super) fn orphans(app: &App, viewer: &Viewer, now: &Now) -> Markup {
+/// Tasks held by dead engines, by name: all sessions of a name are recovered
+/// together.
+pub(super) fn orphans(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
     let mut by_name: BTreeMap<&str, Vec<&InstanceRow>> = BTreeMap::new();
     for engine in now.engines.iter().filter(|engine| !engine.is_alive() && engine.held > 0) {
         by_name.entry(&engine.name).or_default().push(engine);
     }
     html! {
-        @for (name, lives) in by_name {
-            @let number: i64 = lives.iter().map(|life| life.held).sum();
-            @let held: Vec<_> = held_by(now, &lives.iter().map(|life| life.id).collect::<Vec<_>>());
+        @for (name, sessions) in by_name {
+            @let number: i64 = sessions.iter().map(|session| session.held).sum();
+            @let held: Vec<_> = held_by(now, &sessions.iter().map(|session| session.id).collect::<Vec<_>>());
             section .card .needs .bad data-key={ "orphans-" (name) } {
                 h2 { (name) " is dead and holds " (count(usize::try_from(number).unwrap_or(0), "task")) }
                 (doing(app, now, &held, name))
                 p .gap {
-                    "Recovering takes them back: each attempt ends as failed (InstanceLost), and the task waits for its next retry or, if none is left, has failed. "
-                    "Should the engine be alive after all, what it still says changes nothing."
+                    "Recovery reclaims them: each attempt fails (InstanceLost), and the task is retried or, without retries left, fails. "
+                    "If the engine is alive after all, its late results change nothing."
                 }
                 @if viewer.may(Role::Operator) { (recover(app, viewer, name)) }
                 @else { pre { "task-engine recover " (name) } }
@@ -72,15 +72,15 @@ fn recover(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/recover",
         fields: &[("instance", name)],
-        words: "Recover",
-        consequence: "Ends the attempts of the dead engine and lets their tasks go on",
+        label: "Recover",
+        consequence: "Ends the attempts of the dead engine and requeues their tasks",
         class: "",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
 
-fn table(app: &App, now: &Now) -> Markup {
+fn table(app: &App, now: &LiveState) -> Markup {
     html! {
         div .scroll {
             table .stack {
@@ -96,14 +96,13 @@ fn table(app: &App, now: &Now) -> Markup {
             }
         }
         @if now.engines.len() > ROWS_MAX {
-            p .soft .last { "These are " (ROWS_MAX) " of " (now.engines.len()) " engines, the living first. "
-                code { "task-engine instances" } " has all of them." }
+            p .soft .last { "These are " (ROWS_MAX) " of " (now.engines.len()) " engines, live ones first. "
+                code { "task-engine instances" } " lists all." }
         }
     }
 }
 
-/// The newest, in their order. Of those that have ended only as many as there
-/// is room for beside the others.
+/// The newest first. Ended engines only if there is room for them.
 fn shown(engines: &[InstanceRow]) -> Vec<&InstanceRow> {
     let mut shown: Vec<(usize, &InstanceRow)> = engines.iter().enumerate().collect();
     shown.sort_by_key(|(place, engine)| (engine.has_ended() && engine.held == 0, *place));
@@ -112,15 +111,15 @@ fn shown(engines: &[InstanceRow]) -> Vec<&InstanceRow> {
     shown.into_iter().map(|(_, engine)| engine).collect()
 }
 
-fn row(app: &App, now: &Now, engine: &InstanceRow) -> Markup {
-    // Counted where they are listed: `engine.held` was read a moment later.
+fn row(app: &App, now: &LiveState, engine: &InstanceRow) -> Markup {
+    // Not `engine.held`, which was read a moment later than the list.
     let held = held_by(now, &[engine.id]);
     html! {
         tr data-key=(engine.id) {
             td {
                 strong { (engine.name) }
                 small .under { "process " (engine.pid) " on " (engine.host) }
-                small .under { "version " (engine.version) ", started " (parts::time(app, engine.started_at, now.figures.at)) }
+                small .under { "version " (engine.version) ", started " (parts::time(app, engine.started_at, now.stats.at)) }
             }
             td { (state(app, now, engine)) }
             td data-label="heartbeat" {
@@ -136,13 +135,13 @@ fn row(app: &App, now: &Now, engine: &InstanceRow) -> Markup {
     }
 }
 
-/// Tenths of a second would make every look differ from the one before.
+/// Whole seconds, so that the page does not change at every read.
 fn rough(age: std::time::Duration) -> std::time::Duration {
     std::time::Duration::from_secs(age.as_secs())
 }
 
-fn state(app: &App, now: &Now, engine: &InstanceRow) -> Markup {
-    let since = |time| html! { small .under { (parts::time(app, time, now.figures.at)) } };
+fn state(app: &App, now: &LiveState, engine: &InstanceRow) -> Markup {
+    let since = |time| html! { small .under { (parts::time(app, time, now.stats.at)) } };
     match (engine.stopped_at, engine.lost_at) {
         (_, Some(lost)) => html! { (parts::state("bad", "lost")) (since(lost)) },
         (Some(stopped), _) => html! { (parts::state("off", "stopped")) (since(stopped)) },
@@ -154,7 +153,7 @@ fn state(app: &App, now: &Now, engine: &InstanceRow) -> Markup {
 
 fn takes(engine: &InstanceRow) -> Markup {
     html! {
-        @for pool in &engine.pools { span .item { (pool_words(pool)) } }
+        @for pool in &engine.pools { span .item { (pool_text(pool)) } }
         @if !engine.classes.is_empty() {
             details {
                 summary { (count(engine.classes.len(), "class")) }
@@ -169,7 +168,7 @@ fn takes(engine: &InstanceRow) -> Markup {
     }
 }
 
-fn pool_words(pool: &Pool) -> String {
+fn pool_text(pool: &Pool) -> String {
     let workers = count(usize::try_from(pool.workers).unwrap_or(0), "worker");
     let queues = pool.queues.join(", ");
     if let Some(classes) = &pool.classes {
@@ -181,19 +180,19 @@ fn pool_words(pool: &Pool) -> String {
     }
 }
 
-fn held_by<'a>(now: &'a Now, lives: &[InstanceId]) -> Vec<&'a HeldAttempt> {
-    now.moving.held.iter().filter(|held| lives.contains(&held.instance_id)).collect()
+fn held_by<'a>(now: &'a LiveState, sessions: &[InstanceId]) -> Vec<&'a HeldAttempt> {
+    now.activity.held.iter().filter(|held| sessions.contains(&held.instance_id)).collect()
 }
 
-fn doing(app: &App, now: &Now, held: &[&HeldAttempt], instance: &str) -> Markup {
+fn doing(app: &App, now: &LiveState, held: &[&HeldAttempt], instance: &str) -> Markup {
     html! {
         @if held.is_empty() { span .soft { "nothing" } }
         @else {
             ul .plain-list {
                 @for one in held.iter().take(HELD_SHOWN) {
                     li data-key=(one.task_id) {
-                        (parts::task_link(app, one.task_id)) " " (one.task_class)
-                        " " small { "claimed " (parts::time(app, one.claimed_at, now.figures.at)) }
+                        (parts::task_link(app, one.task_id)) " " (one.class)
+                        " " small { "claimed " (parts::time(app, one.claimed_at, now.stats.at)) }
                         @if let Some(progress) = &one.progress { " " small { (progress_text(progress)) } }
                     }
                 }

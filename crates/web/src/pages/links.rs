@@ -1,4 +1,4 @@
-//! Where things are.
+//! Addresses of pages.
 
 use task_engine_core::filter::Filter;
 
@@ -13,7 +13,7 @@ fn filter(app: &App, terms: &[(&str, &str)]) -> String {
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
     let term = |(field, value): &(&str, &str)| format!("{field}=\"{}\"", quoted(value));
     let text = terms.iter().map(term).collect::<Vec<_>>().join(" ");
-    // As it would be typed: quotes only where they are needed.
+    // Quotes only where they are needed.
     Filter::parse(&text, &app.zone).map_or(text, |filter| filter.to_string())
 }
 
@@ -22,8 +22,8 @@ pub(crate) fn error_group(app: &App, key: &str) -> String {
     app.path(&format!("/errors/{}", encoded(key)))
 }
 
-/// A schedule. Some names cannot be a part of a path: browsers take dots for
-/// folders, and there are pages of these names.
+/// A schedule. Some names cannot be a path segment: browsers resolve dots, and
+/// other pages have these names.
 pub(crate) fn schedule(app: &App, name: &str) -> String {
     app.path(&match name {
         "." | ".." | "new" | "edit" | "preview" => format!("/schedules?show={name}"),

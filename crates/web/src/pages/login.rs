@@ -1,4 +1,4 @@
-//! Who comes in, who leaves, and how pages look to them.
+//! Login, logout and theme.
 
 use axum::Form;
 use axum::extract::{Query, State};
@@ -12,24 +12,28 @@ use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
 use task_engine_store::token::{Role, Secret};
 
 use crate::app::App;
-use crate::guard::{self, COOKIE, Shown};
+use crate::error::ApiError;
+use crate::guard::{self, COOKIE, Theme};
 use crate::layout;
-use crate::problem::Problem;
 use crate::session::{self, MAX_AGE_SECS, Session};
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct To {
+pub(crate) struct LoginQuery {
     #[serde(default)]
     to: String,
 }
 
-pub(crate) async fn page(State(app): State<App>, shown: Shown, Query(to): Query<To>) -> Markup {
-    form(&app, shown, &to.to, None)
+pub(crate) async fn page(
+    State(app): State<App>,
+    theme: Theme,
+    Query(query): Query<LoginQuery>,
+) -> Markup {
+    form(&app, theme, &query.to, None)
 }
 
-fn form(app: &App, shown: Shown, to: &str, wrong: Option<&str>) -> Markup {
+fn form(app: &App, theme: Theme, to: &str, wrong: Option<&str>) -> Markup {
     html! {
-        (layout::head(app, "Log in", shown))
+        (layout::head(app, "Log in", theme))
         body {
             main #main {
                 section .card {
@@ -46,7 +50,7 @@ fn form(app: &App, shown: Shown, to: &str, wrong: Option<&str>) -> Markup {
                         }
                         button { "Log in" }
                     }
-                    p .soft { "A token comes from " code { "task-engine tokens create NAME --role viewer" } "." }
+                    p .soft { "Create a token with " code { "task-engine tokens create NAME --role viewer" } "." }
                 }
             }
         }
@@ -62,44 +66,43 @@ pub(crate) struct Login {
 
 pub(crate) async fn log_in(
     State(app): State<App>,
-    shown: Shown,
+    theme: Theme,
     parts: Parts,
     Form(login): Form<Login>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let from = guard::address(&parts);
     let secret = login.secret.trim();
-    // A token that is right is nobody's guess. Nor does it excuse wrong
-    // passwords: else who has one could try as many as they like.
+    // A valid token is not limited, because tokens cannot be guessed. It does not
+    // reset the limit of wrong passwords either.
     if let Some(actor) = guard::by_token(&app, secret).await? {
         let hash = secret.parse::<Secret>().map(|secret| session::to_hex(&secret.hash())).ok();
-        return begin(&app, Session::new(actor.name, actor.role, hash), &login.to).await;
+        return start_session(&app, Session::new(actor.name, actor.role, hash), &login.to).await;
     }
-    if app.attempts.too_many(from) {
-        return Err(Problem::too_many("Too many wrong passwords; wait for a minute."));
+    if app.login_failures.too_many(from) {
+        return Err(ApiError::too_many("Too many wrong passwords; wait a minute."));
     }
     let right = app.access.password.as_ref().is_some_and(|it| session::same(it, secret));
     if !right {
-        if app.attempts.failed(from) {
-            note_attack(&app, &from.to_string()).await;
+        if app.login_failures.failed(from) {
+            audit_attack(&app, &from.to_string()).await;
         }
-        let wrong = "This is not the password, and not a token that is valid.";
-        let page = form(&app, shown, &login.to, Some(wrong));
+        let wrong = "Wrong password or token.";
+        let page = form(&app, theme, &login.to, Some(wrong));
         return Ok((axum::http::StatusCode::UNAUTHORIZED, page).into_response());
     }
-    app.attempts.succeeded(from);
-    begin(&app, Session::new("admin".to_owned(), Role::Admin, None), &login.to).await
+    app.login_failures.succeeded(from);
+    start_session(&app, Session::new("admin".to_owned(), Role::Admin, None), &login.to).await
 }
 
-async fn begin(app: &App, session: Session, to: &str) -> Result<Response, Problem> {
+async fn start_session(app: &App, session: Session, to: &str) -> Result<Response, ApiError> {
     let cookie = session.cookie(app.keys.get(&*app.store).await?).unwrap_or_default();
     let set = set_cookie(app, COOKIE, &cookie, MAX_AGE_SECS);
     Ok((AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(app, to))).into_response())
 }
 
-/// That somebody tries is on record; each single try is not, or there would be
-/// no end of it.
-async fn note_attack(app: &App, from: &str) {
-    let entry = NewAuditEntry::asked("nobody", "login", from, None, Json::empty_object());
+/// Audits repeated failures once, not each of them.
+async fn audit_attack(app: &App, from: &str) {
+    let entry = NewAuditEntry::asked("anonymous", "login", from, None, Json::empty_object());
     if let Ok(entry) = entry
         && let Ok(id) = app.store.audit(&entry).await
     {
@@ -109,37 +112,37 @@ async fn note_attack(app: &App, from: &str) {
     tracing::warn!(from, "too many wrong passwords or tokens");
 }
 
-/// The browser forgets the cookie, and no server takes it any more.
+/// Deletes the cookie and ends the session for all servers.
 pub(crate) async fn log_out(State(app): State<App>, parts: Parts) -> Response {
     let forget = AppendHeaders([(SET_COOKIE, set_cookie(&app, COOKIE, "", 0))]);
     match end_session(&app, &parts).await {
         Ok(()) => (forget, Redirect::to(&app.path("/"))).into_response(),
         Err(problem) => {
-            let detail = "This browser has forgotten the session, but it could not be ended: who has a copy of the cookie can use it until it expires, 12 hours after the login.";
-            (forget, Problem { detail: detail.to_owned(), ..problem }).into_response()
+            let detail = "The cookie was deleted, but the session could not be ended: a copy of the cookie works until it expires, 12 hours after the login.";
+            (forget, ApiError { detail: detail.to_owned(), ..problem }).into_response()
         }
     }
 }
 
-async fn end_session(app: &App, parts: &Parts) -> Result<(), Problem> {
+async fn end_session(app: &App, parts: &Parts) -> Result<(), ApiError> {
     let Some(session) = guard::session_of(app, &parts.headers).await? else { return Ok(()) };
     let Some(id) = session.id() else { return Ok(()) };
-    app.store.end_login(id, session.rest()).await?;
+    app.store.end_login(id, session.remaining()).await?;
     Ok(())
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Theme {
+pub(crate) struct ThemeForm {
     theme: String,
     #[serde(default)]
     to: String,
 }
 
-pub(crate) async fn theme(State(app): State<App>, Form(asked): Form<Theme>) -> Response {
+pub(crate) async fn theme(State(app): State<App>, Form(form): Form<ThemeForm>) -> Response {
     const YEAR_SECS: u64 = 365 * 24 * 3600;
-    let theme = Shown::named(&asked.theme).as_str();
-    let set = set_cookie(&app, Shown::COOKIE, theme, YEAR_SECS);
-    (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &asked.to))).into_response()
+    let theme = Theme::named(&form.theme).as_str();
+    let set = set_cookie(&app, Theme::COOKIE, theme, YEAR_SECS);
+    (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &form.to))).into_response()
 }
 
 fn set_cookie(app: &App, name: &str, value: &str, max_age_secs: u64) -> String {
@@ -150,7 +153,7 @@ fn set_cookie(app: &App, name: &str, value: &str, max_age_secs: u64) -> String {
     )
 }
 
-/// Only to pages of this server, wherever somebody wants it to lead.
+/// Redirects to pages of this server only.
 pub(crate) fn back(app: &App, to: &str) -> String {
     let own = to.starts_with('/')
         && !to.starts_with("//")

@@ -1,4 +1,4 @@
-//! A task is created by hand.
+//! The form that creates a task.
 
 use axum::extract::{RawForm, RawQuery, State};
 use axum::http::StatusCode;
@@ -9,21 +9,21 @@ use task_engine_core::unique::Unique;
 use task_engine_store::token::Role::Operator;
 
 use super::actions::{Fields, perform_and_return};
-use super::task_form::{self, Field, Mistake, lists, parameters_field};
-use super::tasks::Known;
+use super::task_form::{self, Field, FieldError, lists, parameters_field};
+use super::tasks::KnownNames;
 use crate::access::Actor;
 use crate::action::{NewTasks, mark_all, mark_of, one_time};
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::problem::Problem;
 use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes.get("/tasks/new", Operator, page).post("/actions/create", Operator, create)
 }
 
-/// The address may say what is in the fields: a link to a task like another one.
-async fn page(State(app): State<App>, viewer: Viewer, query: RawQuery) -> Result<Markup, Problem> {
+/// The query fills the fields: for links to a similar task.
+async fn page(State(app): State<App>, viewer: Viewer, query: RawQuery) -> Result<Markup, ApiError> {
     form(&app, &viewer, &Fields::of_query(&query), None).await
 }
 
@@ -32,15 +32,15 @@ async fn create(
     viewer: Viewer,
     actor: Actor,
     body: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&body);
-    let now = app.glance.now().await?.figures.at;
+    let now = app.cache.now().await?.stats.at;
     let task = match task(&app, &fields, now) {
         Ok(task) => match app.check_placeholders([(&task, String::new())]).await {
             Ok(()) => Ok(task),
-            Err(stray) => Err(Mistake::new("parameters", &stray.detail)),
+            Err(misplaced) => Err(FieldError::new("parameters", &misplaced.detail)),
         },
-        wrong => wrong,
+        invalid => invalid,
     };
     match task {
         Ok(task) => {
@@ -51,21 +51,20 @@ async fn create(
             })
             .await
         }
-        Err(mistake) => {
-            let again = form(&app, &viewer, &fields, Some(&mistake)).await?;
+        Err(error) => {
+            let again = form(&app, &viewer, &fields, Some(&error)).await?;
             Ok((StatusCode::BAD_REQUEST, again).into_response())
         }
     }
 }
 
-/// The same form sent again leads to the same task; a key of the task's own does
-/// that already.
+/// A form that is sent twice creates one task. A unique key does that already.
 async fn once(
     app: &App,
     task: NewTask,
     fields: &Fields,
     RawForm(body): &RawForm,
-) -> Result<NewTasks, Problem> {
+) -> Result<NewTasks, ApiError> {
     let mut tasks = vec![task];
     if fields.get("once").is_none() || tasks[0].unique.is_some() {
         return Ok(NewTasks { tasks, marks: None });
@@ -76,12 +75,12 @@ async fn once(
     Ok(NewTasks { tasks, marks: Some(marks) })
 }
 
-fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mistake> {
+fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, FieldError> {
     let parameters = task_form::parameters(fields.get("parameters").unwrap_or_default())?;
     let class = fields.get("class").unwrap_or_default();
-    let mut task = NewTask::new(class, parameters).map_err(|bad| Mistake::new("class", &bad))?;
+    let mut task = NewTask::new(class, parameters).map_err(|bad| FieldError::new("class", &bad))?;
     if let Some(queue) = fields.get("queue") {
-        task = task.queue(queue).map_err(|bad| Mistake::new("queue", &bad))?;
+        task = task.queue(queue).map_err(|bad| FieldError::new("queue", &bad))?;
     }
     if let Some(priority) = task_form::priority(fields)? {
         task = task.priority(priority);
@@ -90,7 +89,7 @@ fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Mis
         task.due = due;
     }
     match fields.get("unique") {
-        Some(key) => task.unique(Unique::by(key)).map_err(|bad| Mistake::new("unique", &bad)),
+        Some(key) => task.unique(Unique::by(key)).map_err(|bad| FieldError::new("unique", &bad)),
         None => Ok(task),
     }
 }
@@ -99,12 +98,12 @@ async fn form(
     app: &App,
     viewer: &Viewer,
     fields: &Fields,
-    mistake: Option<&Mistake>,
-) -> Result<Markup, Problem> {
-    let known = Known::of(&*app.glance.now().await?);
+    error: Option<&FieldError>,
+) -> Result<Markup, ApiError> {
+    let known = KnownNames::of(&*app.cache.now().await?);
     let value = |name: &str| fields.get(name).unwrap_or_default();
     let field = |name, label, hint, list, required| {
-        Field { name, label, hint, value: value(name), list, required }.show(mistake)
+        Field { name, label, hint, value: value(name), list, required }.show(error)
     };
     let main = html! {
         h1 { "New task" }
@@ -115,13 +114,13 @@ async fn form(
                 input type="hidden" name="once" value=(one_time());
                 (lists(&known))
                 div .fields {
-                    (field("class", "Class", "Which code runs: a class that an engine knows.", Some("classes"), true))
+                    (field("class", "Class", "A class that an engine handles.", Some("classes"), true))
                     (field("queue", "Queue", "Empty: default.", Some("queues"), false))
                     (field("priority", "Priority", "Higher runs first. Empty: 0.", None, false))
-                    (parameters_field(value("parameters"), "Empty: {}.", mistake))
-                    (field("at", "Not before", "2026-12-24 18:00, or 18:00 for the next time it is. Empty: at once.", None, false))
-                    (field("in", "Or after a wait of", "10m, 1h30m, 2 days.", None, false))
-                    (field("unique", "Unique key", "If a task of this class with this key waits or runs, that one is kept, and none is created.", None, false))
+                    (parameters_field(value("parameters"), "Empty: {}.", error))
+                    (field("at", "Scheduled at", "2026-12-24 18:00, or the next 18:00. Empty: now.", None, false))
+                    (field("in", "Or after a delay of", "10m, 1h30m, 2 days.", None, false))
+                    (field("unique", "Unique key", "No task is created if one of this class with this key waits or runs.", None, false))
                 }
                 button { "Create" }
             }

@@ -1,4 +1,4 @@
-//! What goes on, and what needs somebody.
+//! The overview: tiles, problems and charts.
 
 mod attention;
 mod charts;
@@ -9,33 +9,33 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use crate::app::App;
-use crate::glance::{Now, Span};
+use crate::cache::{LiveState, Span};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::problem::Problem;
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct OverviewQuery {
     span: Option<String>,
 }
 
 pub(crate) async fn page(
     State(app): State<App>,
     viewer: Viewer,
-    Query(asked): Query<Asked>,
-) -> Result<Markup, Problem> {
-    let over = match asked.span.as_deref() {
+    Query(query): Query<OverviewQuery>,
+) -> Result<Markup, ApiError> {
+    let over = match query.span.as_deref() {
         None | Some("hour") => Span::Hour,
         Some("day") => Span::Day,
-        Some(_) => return Err(Problem::field("/span", "span is hour or day.")),
+        Some(_) => return Err(ApiError::field("/span", "span is hour or day.")),
     };
-    let now = app.glance.now().await?;
+    let now = app.cache.now().await?;
     let main = html! {
         h1 { "Overview" }
         div #tiles data-live { (tiles::all(&app, &now)) }
-        // One region, so that what is there on the first day gives way to the rest.
+        // One region: the start help is replaced by the rest.
         div #rest data-live {
-            @if is_new(&now) { section .card #begin { (begin()) } }
+            @if is_new(&now) { section .card #start { (start()) } }
             @else {
                 div #attention { (attention::all(&app, &viewer, &now).await?) }
                 div #charts { (charts::all(&app, &now, over).await?) }
@@ -45,14 +45,14 @@ pub(crate) async fn page(
     Ok(layout::page(&app, &viewer, "Overview", "/", main).await)
 }
 
-/// Nothing was ever created here, and nobody has ever worked.
-fn is_new(now: &Now) -> bool {
-    now.figures.newest_task.is_none() && now.engines.is_empty()
+/// No task was ever created, and no engine has ever run.
+fn is_new(now: &LiveState) -> bool {
+    now.stats.newest_task.is_none() && now.engines.is_empty()
 }
 
-fn begin() -> Markup {
+fn start() -> Markup {
     parts::empty(
-        "Nothing has happened here yet. Create a task, and start an engine that does it:",
+        "There are no tasks yet. Create one, and start an engine that runs it:",
         "task-engine create WaitingTask '{\"waiting_time\": 5}'\ntask-engine start --samples",
     )
 }

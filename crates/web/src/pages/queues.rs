@@ -1,4 +1,4 @@
-//! Queues: what waits in each, who serves it, and whether it is paused.
+//! Queues: backlog, workers and pauses.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use task_engine_store::token::Role;
 
 use super::links;
 use crate::app::App;
-use crate::glance::{Now, Span};
+use crate::cache::{LiveState, Span};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts::{self, Button};
-use crate::problem::Problem;
 
-/// So many queues are shown: the page is read again whenever something changes.
+/// Queues per page: the page is reloaded at every change.
 const ROWS_MAX: usize = 200;
 
-pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, Problem> {
-    let now = app.glance.now().await?;
+pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, ApiError> {
+    let now = app.cache.now().await?;
     let main = html! {
         h1 { "Queues" }
         section .card #queues data-live {
-            @if now.figures.queues.is_empty() {
+            @if now.stats.queues.is_empty() {
                 (parts::empty(
-                    "No task waits, no queue is paused, and no engine serves one. Start an engine:",
+                    "There are no queues: no task waits, and no engine serves one. Start an engine:",
                     "task-engine start --queue default",
                 ))
             } @else {
@@ -39,15 +39,14 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
     Ok(layout::page(&app, &viewer, "Queues", "/queues", main).await)
 }
 
-/// When what is due would be done, if it goes on like this.
-async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
+/// The time to work off the backlog at the current throughput.
+async fn forecast(app: &App, now: &LiveState) -> Result<Markup, ApiError> {
     let goes_on = |queue: &&QueueStats| {
         queue.row.paused.is_none() && !queue_services(&queue.row.name, &now.engines).is_empty()
     };
-    let due: i64 =
-        now.figures.queues.iter().filter(goes_on).map(|queue| queue.row.due.counted).sum();
-    let series = app.glance.series(Span::Hour, now.figures.at).await?;
-    let Some(rate) = series.ok_per_sec(now.figures.at).filter(|_| due > 0) else {
+    let due: i64 = now.stats.queues.iter().filter(goes_on).map(|queue| queue.row.due.counted).sum();
+    let series = app.cache.series(Span::Hour, now.stats.at).await?;
+    let Some(rate) = series.ok_per_sec(now.stats.at).filter(|_| due > 0) else {
         return Ok(html! {});
     };
     #[allow(clippy::cast_precision_loss)]
@@ -62,57 +61,57 @@ async fn forecast(app: &App, now: &Now) -> Result<Markup, Problem> {
     };
     Ok(html! {
         p .soft .last {
-            "At the pace of the last minutes (" (rate) "), what is due in queues that are open and served would be done in about "
-            (parts::span(left)) ", if nothing new came."
+            "At the throughput of the last minutes (" (rate) "), the backlog of served queues takes about "
+            (parts::span(left)) ", if no tasks are added."
         }
     })
 }
 
-fn table(app: &App, viewer: &Viewer, now: &Now) -> Markup {
+fn table(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
     html! {
         div .scroll {
             table .stack {
                 thead { tr {
                     th scope="col" { "Queue" }
-                    th scope="col" .number { "Due" }
-                    th scope="col" .number { "Later" }
+                    th scope="col" .number { "Backlog" }
+                    th scope="col" .number { "Scheduled" }
                     th scope="col" .number { "Running" }
-                    th scope="col" .number { "Oldest due" }
+                    th scope="col" .number { "Queue latency" }
                     th scope="col" { "Workers" }
                     th scope="col" { "State" }
                     th scope="col" { span .visually-hidden { "Actions" } }
                 } }
                 tbody {
-                    @for queue in now.figures.queues.iter().take(ROWS_MAX) { (row(app, viewer, now, queue)) }
+                    @for queue in now.stats.queues.iter().take(ROWS_MAX) { (row(app, viewer, now, queue)) }
                 }
             }
         }
-        @if now.figures.queues.len() > ROWS_MAX {
-            p .soft .last { "These are " (ROWS_MAX) " of " (now.figures.queues.len()) " queues. "
-                code { "task-engine queues" } " has all of them." }
+        @if now.stats.queues.len() > ROWS_MAX {
+            p .soft .last { "These are " (ROWS_MAX) " of " (now.stats.queues.len()) " queues. "
+                code { "task-engine queues" } " lists all." }
         }
     }
 }
 
-fn row(app: &App, viewer: &Viewer, now: &Now, queue: &QueueStats) -> Markup {
+fn row(app: &App, viewer: &Viewer, now: &LiveState, queue: &QueueStats) -> Markup {
     let name = &queue.row.name;
     html! {
         tr data-key=(name) {
             td { a href=(links::tasks(app, &[("queue", name)])) { (name) } }
-            td .number data-label="due" { (parts::number(queue.row.due)) }
-            td .number data-label="later" { (parts::number(queue.row.later)) }
+            td .number data-label="backlog" { (parts::number(queue.row.due)) }
+            td .number data-label="scheduled" { (parts::number(queue.row.later)) }
             td .number data-label="running" { (queue.row.running) }
-            td .number data-label="oldest due" { (oldest(queue)) }
+            td .number data-label="latency" { (oldest(queue)) }
             td data-label="workers" { (served(&queue_services(name, &now.engines), queue.row.due.counted > 0)) }
-            td { (state(app, queue, now.figures.at)) }
-            td .acts { @if viewer.may(Role::Operator) { (acts(app, viewer, queue)) } }
+            td { (state(app, queue, now.stats.at)) }
+            td .actions { @if viewer.may(Role::Operator) { (actions(app, viewer, queue)) } }
         }
     }
 }
 
 pub(super) fn oldest(queue: &QueueStats) -> String {
     let long = queue.oldest_due_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
-    // Less than a second is no time to wait.
+    // Below a second, not worth a number.
     match long {
         Some(long) if long >= Duration::from_secs(1) => parts::span(long),
         Some(_) => "now".to_owned(),
@@ -124,7 +123,7 @@ fn served(services: &[QueueService], is_needed: bool) -> Markup {
     const SHOWN_MAX: usize = 4;
     html! {
         @if services.is_empty() {
-            @if is_needed { (parts::state("warn", "nobody")) } @else { span .soft { "nobody" } }
+            @if is_needed { (parts::state("warn", "none")) } @else { span .soft { "none" } }
         }
         @for service in services.iter().take(SHOWN_MAX) {
             span .item {
@@ -156,7 +155,7 @@ fn state(app: &App, queue: &QueueStats, now: Timestamp) -> Markup {
     }
 }
 
-fn acts(app: &App, viewer: &Viewer, queue: &QueueStats) -> Markup {
+fn actions(app: &App, viewer: &Viewer, queue: &QueueStats) -> Markup {
     let name = queue.row.name.as_str();
     if queue.row.paused.is_some() {
         return resume(app, viewer, name);
@@ -168,7 +167,7 @@ fn acts(app: &App, viewer: &Viewer, queue: &QueueStats) -> Markup {
                 input type="hidden" name="back" value=(viewer.here);
                 input type="hidden" name="queue" value=(name);
                 (reason())
-                p .soft { "No task of it starts until it is resumed. Those that run finish." }
+                p .soft { "No task of this queue starts until it is resumed. Running tasks finish." }
                 button { "Pause " (name) }
             }
         }
@@ -179,15 +178,15 @@ pub(super) fn resume(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/resume-queue",
         fields: &[("queue", name)],
-        words: "Resume",
-        consequence: "Its tasks may start again, at once",
+        label: "Resume",
+        consequence: "Tasks of this queue start again",
         class: "plain",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
 
-/// A queue that nobody knows yet can be paused, too.
+/// A queue that does not exist yet can be paused, too.
 fn pause_any(app: &App, viewer: &Viewer) -> Markup {
     html! {
         details .card .ask {
@@ -198,7 +197,7 @@ fn pause_any(app: &App, viewer: &Viewer) -> Markup {
                     label { "Queue" input type="text" name="queue" required maxlength="200"; }
                     (reason())
                 }
-                p .soft { "The pause is for what may come: it holds until it is ended, whatever is started meanwhile." }
+                p .soft { "The pause holds until the queue is resumed, also for tasks that are created later." }
                 button { "Pause" }
             }
         }
@@ -207,6 +206,6 @@ fn pause_any(app: &App, viewer: &Viewer) -> Markup {
 
 pub(super) fn reason() -> Markup {
     html! {
-        label { "Why (for whoever wonders)" input type="text" name="reason" maxlength="1000"; }
+        label { "Reason" input type="text" name="reason" maxlength="1000"; }
     }
 }

@@ -1,4 +1,4 @@
-//! Schedules: regular tasks, when they run next, and what they have fired.
+//! Schedules: recurring tasks, their next slots and their history.
 
 pub(super) mod acts;
 mod form;
@@ -16,7 +16,7 @@ use task_engine_core::schedule::row::ScheduleRow;
 use crate::app::App;
 use crate::parts;
 
-/// Whether it fires, and why not if it does not.
+/// The state; with an error or pause, its reason.
 fn state(app: &App, row: &ScheduleRow, now: Timestamp) -> Markup {
     if let Some(error) = &row.state.error {
         return html! { (parts::state("bad", "broken")) div { (error) } };
@@ -32,7 +32,7 @@ fn state(app: &App, row: &ScheduleRow, now: Timestamp) -> Markup {
     }
 }
 
-/// Parameters as they are shown and typed: in lines, and not a digit changed.
+/// Parameters on indented lines. Numbers keep their digits.
 fn parameters(json: &Json) -> String {
     let (mut text, mut depth, mut in_string, mut escaped) = (String::new(), 0_usize, false, false);
     let mut before = ' ';
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_shown_in_lines_and_not_a_digit_is_changed() {
+    fn parameters_keep_their_digits() {
         let shown = |text: &str| parameters(&Json::parse(text).unwrap());
         assert_eq!(shown("{}"), "{}");
         assert_eq!(shown(r#"{"a":{},"b":[]}"#), "{\n  \"a\": {},\n  \"b\": []\n}");

@@ -1,5 +1,6 @@
-//! One task: where it is and why, what it did, and what can be done about it.
+//! The page of a task.
 
+mod actions;
 mod copy_as;
 mod edit;
 mod executions;
@@ -7,7 +8,6 @@ mod flow;
 mod gantt;
 mod journey;
 mod logs;
-mod offers;
 mod reveal;
 
 use axum::extract::{Path, RawQuery, State};
@@ -19,15 +19,15 @@ use task_engine_core::ParseError;
 use task_engine_core::display;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::task::{TaskDetails, TaskId};
-use task_engine_operations::why::Why;
+use task_engine_operations::why::Explanation;
 use task_engine_store::token::Role::{Admin, Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::problem::Problem;
+use crate::parts;
 use crate::routes::Routes;
-use crate::{parts, shown};
 use task_engine_operations::redaction::RedactedTask;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
@@ -39,10 +39,9 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .post("/actions/reveal", Admin, reveal::reveal)
 }
 
-/// An id in an address: what cannot be one is not found.
-fn id_of(text: &str) -> Result<TaskId, Problem> {
-    text.parse()
-        .map_err(|why: ParseError| Problem::not_found(format!("There is no such task: {why}.")))
+/// The id of a path; an invalid one is not found.
+fn id_of(text: &str) -> Result<TaskId, ApiError> {
+    text.parse().map_err(|why: ParseError| ApiError::not_found(format!("No such task: {why}.")))
 }
 
 async fn page(
@@ -51,28 +50,28 @@ async fn page(
     Path(id): Path<String>,
     query: RawQuery,
     headers: HeaderMap,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     let id = id_of(&id)?;
     let fields = Fields::of_query(&query);
-    let (why, seen) = app.why(id).await?;
-    let task = &seen.task;
+    let (why, redacted) = app.why(id).await?;
+    let task = &redacted.task;
     let (flow, own) = flow::read(&app, task).await?;
     let due_at = own.as_ref().map_or(task.row.created_at, |own| own.due_at);
-    let log = logs::read(&app, &seen, &fields).await?;
+    let log = logs::read(&app, &redacted, &fields).await?;
     let title = format!("Task {id}");
     let main = html! {
         div .row .head #head data-live {
-            h1 { "Task " (id) " " span .name { (task.row.task_class) } }
+            h1 { "Task " (id) " " span .name { (task.row.class) } }
             (parts::state(task.row.status.as_str(), task.row.status.explained()))
         }
         (journey::show(&app, task, due_at, why.at))
-        (offers::show(&app, &viewer, &seen, why.at))
+        (actions::show(&app, &viewer, &redacted, why.at))
         div .grid {
             (reasons(&app, &why))
             (facts(&app, task, due_at, why.at))
         }
         (runs(&app, task, due_at, why.at))
-        (data(&app, &viewer, &seen))
+        (payload(&app, &viewer, &redacted))
         (logs::show(&app, task, &log))
         (flow::show(&app, task, &flow))
         (copy_as::show(&app, task, &headers))
@@ -80,8 +79,8 @@ async fn page(
     Ok(layout::page(&app, &viewer, &title, "/tasks", main).await)
 }
 
-/// Why it is where it is.
-fn reasons(app: &App, why: &Why) -> Markup {
+/// The reasons for its state.
+fn reasons(app: &App, why: &Explanation) -> Markup {
     let reasons = why
         .reasons
         .iter()
@@ -106,9 +105,9 @@ fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Ma
                 dt { "Queue" } dd { (row.queue) }
                 dt { "Priority" } dd { (row.priority) }
                 dt { "Created" } dd { (parts::time(app, row.created_at, now)) }
-                dt { "Due at first" } dd { (parts::time(app, due_at, now)) }
+                dt { "Scheduled at" } dd { (parts::time(app, due_at, now)) }
                 @if row.scheduled_at != due_at {
-                    dt { "Due now" } dd { (parts::time(app, row.scheduled_at, now)) }
+                    dt { "Next attempt at" } dd { (parts::time(app, row.scheduled_at, now)) }
                 }
                 dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
                 dt { "Attempts" } dd { (row.attempts) " (" (display::count(usize::try_from(row.retry_number).unwrap_or(0), "retry")) ")" }
@@ -126,7 +125,7 @@ fn runs(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Mar
     html! {
         section #executions .card data-live {
             h2 { "Executions" }
-            @if task.executions.is_empty() { p .soft { "It has not run yet." } }
+            @if task.executions.is_empty() { p .soft { "The task has not run yet." } }
             @else {
                 (gantt::show(app, task, due_at, now))
                 (executions::table(app, task, now))
@@ -135,21 +134,21 @@ fn runs(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Mar
     }
 }
 
-/// What it was created with.
-fn data(app: &App, viewer: &Viewer, task: &RedactedTask) -> Markup {
+/// Its parameters and context.
+fn payload(app: &App, viewer: &Viewer, task: &RedactedTask) -> Markup {
     let id = task.row.id;
     html! {
         div .grid {
             section .card {
                 h2 { "Parameters" }
-                (shown::json(app, id, "parameters", "parameters.json", shown::parameters(task)))
+                (parts::json(app, id, "parameters", "parameters.json", task.parameters.as_str()))
                 @if task.has_secrets() && viewer.may(Admin) {
                     (reveal::button(app, viewer, &id.to_string()))
                 }
             }
             section .card {
                 h2 { "Context" }
-                (shown::json(app, id, "context", "context.json", shown::context(task)))
+                (parts::json(app, id, "context", "context.json", task.context.as_str()))
             }
         }
     }
@@ -159,9 +158,9 @@ fn data(app: &App, viewer: &Viewer, task: &RedactedTask) -> Markup {
 async fn file(
     State(app): State<App>,
     Path((id, file)): Path<(String, String)>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let id = id_of(&id)?;
-    let none = || Problem::not_found(format!("Task {id} has no such file."));
+    let none = || ApiError::not_found(format!("Task {id} has no such file."));
     let (name, attempt) = match file.strip_suffix(".json").ok_or_else(none)? {
         "parameters" => ("parameters", None),
         "context" => ("context", None),
@@ -175,12 +174,13 @@ async fn file(
         (_, Some(attempt)) => {
             let execution = task.executions.iter().find(|it| it.attempt == attempt);
             let result = execution.and_then(|it| it.result.as_ref()).ok_or_else(none)?;
-            shown::result(result)
+            result.as_str()
         }
-        ("context", _) => shown::context(&task),
-        _ => shown::parameters(&task),
+        ("context", _) => task.context.as_str(),
+        _ => task.parameters.as_str(),
     };
     let name = format!("attachment; filename=\"task-{id}-{file}\"");
-    let about = [(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &name)];
-    Ok((about, text.to_owned()).into_response())
+    let headers =
+        [(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &name)];
+    Ok((headers, text.to_owned()).into_response())
 }

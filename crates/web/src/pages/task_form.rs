@@ -1,4 +1,4 @@
-//! The fields of a task in forms: to create one, or to change one that waits.
+//! Fields of the forms that create and edit tasks.
 
 use std::time::Duration;
 
@@ -10,40 +10,40 @@ use task_engine_core::parse;
 use task_engine_core::task::Due;
 
 use super::actions::Fields;
-use super::tasks::Known;
+use super::tasks::KnownNames;
 use crate::app::App;
 
-/// What is wrong with one field.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub(crate) struct FieldError {
     pub(crate) field: &'static str,
     pub(crate) why: String,
-    /// The line of the text that is wrong, and a mark below the place.
-    pub(crate) place: Option<String>,
+    /// The invalid line, and a mark below the position.
+    pub(crate) excerpt: Option<String>,
 }
 
-impl Mistake {
+impl FieldError {
     pub(crate) fn new(field: &'static str, why: &(impl ToString + ?Sized)) -> Self {
-        Self { field, why: why.to_string(), place: None }
+        Self { field, why: why.to_string(), excerpt: None }
     }
 }
 
-/// Reads a JSON object; nothing is `{}`.
-pub(crate) fn parameters(text: &str) -> Result<Json, Mistake> {
+/// Reads a JSON object; empty is `{}`.
+pub(crate) fn parameters(text: &str) -> Result<Json, FieldError> {
     let text = text.replace("\r\n", "\n");
     let text = text.trim();
     if text.is_empty() {
         return Ok(Json::empty_object());
     }
-    Json::parse_object(text).map_err(|bad| Mistake {
+    Json::parse_object(text).map_err(|bad| FieldError {
         field: "parameters",
         why: bad.to_string(),
-        place: place(text, &bad),
+        excerpt: excerpt(text, &bad),
     })
 }
 
-/// The line that is wrong, and a mark below the character.
-fn place(text: &str, bad: &InvalidJson) -> Option<String> {
+/// The invalid line, and a mark below the position.
+fn excerpt(text: &str, bad: &InvalidJson) -> Option<String> {
     const AROUND: usize = 40;
     let at = match bad {
         InvalidJson::Syntax(_) => {
@@ -64,48 +64,46 @@ fn place(text: &str, bad: &InvalidJson) -> Option<String> {
     Some(format!("{head}{tail}\n{}^", " ".repeat(head.chars().count())))
 }
 
-/// A time or a wait; `None` if neither is given.
-pub(crate) fn due(app: &App, fields: &Fields, now: Timestamp) -> Result<Option<Due>, Mistake> {
+/// A time or a delay; `None` if neither is given.
+pub(crate) fn due(app: &App, fields: &Fields, now: Timestamp) -> Result<Option<Due>, FieldError> {
     match (fields.get("at"), fields.get("in")) {
-        (Some(_), Some(_)) => {
-            Err(Mistake::new("in", "give a time or a wait, not both; leave one of them empty"))
-        }
+        (Some(_), Some(_)) => Err(FieldError::new("in", "give a time or a delay, not both")),
         (Some(at), None) => parse::future_time(at, &now.to_zoned(app.zone.clone()))
             .map(|time| Some(Due::At(time)))
-            .map_err(|why| Mistake::new("at", &why)),
-        (None, Some(wait)) => parse::duration(wait)
-            .map(|wait: Duration| Some(Due::After(wait)))
-            .map_err(|why| Mistake::new("in", &why)),
+            .map_err(|why| FieldError::new("at", &why)),
+        (None, Some(delay)) => parse::duration(delay)
+            .map(|delay: Duration| Some(Due::After(delay)))
+            .map_err(|why| FieldError::new("in", &why)),
         (None, None) => Ok(None),
     }
 }
 
-pub(crate) fn priority(fields: &Fields) -> Result<Option<i32>, Mistake> {
+pub(crate) fn priority(fields: &Fields) -> Result<Option<i32>, FieldError> {
     let read = |text: &str| {
         text.parse().map_err(|_| {
-            Mistake::new(
+            FieldError::new(
                 "priority",
-                &format!("{text:?} is not a priority; it is a whole number, and higher runs first"),
+                &format!("{text:?} is not a priority; write a whole number, higher runs first"),
             )
         })
     };
     fields.get("priority").map(read).transpose()
 }
 
-/// One field with its label, what it is for, and what is wrong with it.
+/// A field with its label, its hint, or its error.
 pub(crate) struct Field<'a> {
     pub(crate) name: &'static str,
     pub(crate) label: &'a str,
     pub(crate) hint: &'a str,
     pub(crate) value: &'a str,
-    /// Where the browser may find proposals.
+    /// The id of its `datalist`.
     pub(crate) list: Option<&'a str>,
     pub(crate) required: bool,
 }
 
 impl Field<'_> {
-    pub(crate) fn show(&self, mistake: Option<&Mistake>) -> Markup {
-        let wrong = mistake.filter(|mistake| mistake.field == self.name);
+    pub(crate) fn show(&self, error: Option<&FieldError>) -> Markup {
+        let wrong = error.filter(|error| error.field == self.name);
         let about = format!("about-{}", self.name);
         html! {
             div {
@@ -113,15 +111,15 @@ impl Field<'_> {
                 input #(self.name) type="text" name=(self.name) value=(self.value)
                       list=[self.list] required[self.required] autocomplete="off"
                       aria-describedby=(about) aria-invalid=[wrong.map(|_| "true")];
-                (said(&about, self.hint, wrong))
+                (hint_or_error(&about, self.hint, wrong))
             }
         }
     }
 }
 
-/// The text of the parameters, in a field of its own.
-pub(crate) fn parameters_field(value: &str, hint: &str, mistake: Option<&Mistake>) -> Markup {
-    let wrong = mistake.filter(|mistake| mistake.field == "parameters");
+/// The text area of the parameters.
+pub(crate) fn parameters_field(value: &str, hint: &str, error: Option<&FieldError>) -> Markup {
+    let wrong = error.filter(|error| error.field == "parameters");
     html! {
         div .wide {
             label for="parameters" { "Parameters (a JSON object)" }
@@ -130,24 +128,24 @@ pub(crate) fn parameters_field(value: &str, hint: &str, mistake: Option<&Mistake
                 // The first line break of a text area is not part of it.
                 "\n" (value)
             }
-            (said("about-parameters", hint, wrong))
+            (hint_or_error("about-parameters", hint, wrong))
         }
     }
 }
 
-fn said(id: &str, hint: &str, wrong: Option<&Mistake>) -> Markup {
+fn hint_or_error(id: &str, hint: &str, wrong: Option<&FieldError>) -> Markup {
     html! {
         div id=(id) .hint {
             @if let Some(wrong) = wrong {
-                div .wrong role="alert" { "Wrong: " (wrong.why) }
-                @if let Some(place) = &wrong.place { pre .mistake { (place) } }
+                div .wrong role="alert" { "Invalid: " (wrong.why) }
+                @if let Some(excerpt) = &wrong.excerpt { pre .field-error { (excerpt) } }
             } @else { (hint) }
         }
     }
 }
 
-/// What browsers propose for classes and queues.
-pub(crate) fn lists(known: &Known) -> Markup {
+/// Suggestions for classes and queues.
+pub(crate) fn lists(known: &KnownNames) -> Markup {
     html! {
         datalist #classes { @for name in &known.classes { option value=(name) {} } }
         datalist #queues { @for name in &known.queues { option value=(name) {} } }
@@ -158,29 +156,29 @@ pub(crate) fn lists(known: &Known) -> Markup {
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> Mistake {
+    fn wrong(text: &str) -> FieldError {
         parameters(text).unwrap_err()
     }
 
     #[test]
-    fn a_mistake_in_json_is_pointed_at() {
-        let mistake = wrong("{\r\n  \"a\": 1,\r\n  \"b\": oops\r\n}");
-        assert_eq!(mistake.place.as_deref(), Some("  \"b\": oops\n       ^"));
-        assert!(mistake.why.contains("line 3"), "{}", mistake.why);
-        assert_eq!(wrong("{\"ä\": x}").place.as_deref(), Some("{\"ä\": x}\n      ^"));
-        assert_eq!(wrong("[1]").place, None);
+    fn json_error_has_its_position() {
+        let error = wrong("{\r\n  \"a\": 1,\r\n  \"b\": oops\r\n}");
+        assert_eq!(error.excerpt.as_deref(), Some("  \"b\": oops\n       ^"));
+        assert!(error.why.contains("line 3"), "{}", error.why);
+        assert_eq!(wrong("{\"ä\": x}").excerpt.as_deref(), Some("{\"ä\": x}\n      ^"));
+        assert_eq!(wrong("[1]").excerpt, None);
         assert!(wrong("[1]").why.contains("an array"));
         let long = format!("{{\"a\": \"{}\", }}", "x".repeat(500));
-        assert!(wrong(&long).place.unwrap().len() < 200);
-        assert!(wrong("{").place.is_some());
+        assert!(wrong(&long).excerpt.unwrap().len() < 200);
+        assert!(wrong("{").excerpt.is_some());
         assert_eq!(
-            wrong("{\"a\": \"\\u0000\"}").place.as_deref(),
+            wrong("{\"a\": \"\\u0000\"}").excerpt.as_deref(),
             Some("{\"a\": \"\\u0000\"}\n       ^")
         );
     }
 
     #[test]
-    fn nothing_is_an_empty_object() {
+    fn empty_text_is_an_empty_object() {
         assert_eq!(parameters(" \r\n"), Ok(Json::empty_object()));
         assert_eq!(parameters(" {\"a\":\r\n1}").unwrap().as_str(), "{\"a\":\n1}");
     }

@@ -1,4 +1,4 @@
-//! The tasks that a filter means, newest first.
+//! The list of tasks, filtered, newest first.
 
 mod preview;
 mod suggest;
@@ -19,14 +19,14 @@ use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
 
 use super::actions::Fields;
 use crate::app::{App, encoded};
-use crate::glance::Now;
+use crate::cache::LiveState;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::problem::Problem;
 use crate::routes::Routes;
 use task_engine_operations::tasks::TaskOperation;
 
-pub(crate) use suggest::{Known, Suggestions};
+pub(crate) use suggest::{KnownNames, Suggestions};
 pub(crate) use table::table;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
@@ -37,27 +37,23 @@ pub(crate) fn routes(routes: Routes) -> Routes {
     )
 }
 
-/// How many tasks a page has.
+/// Tasks per page.
 const ROWS: u32 = 50;
 
-/// What the address asks for.
-struct Asked {
+/// The query of the page.
+struct TasksQuery {
     text: String,
     filter: Result<Filter, InvalidFilter>,
     before: Option<TaskId>,
 }
 
-async fn page(
-    State(app): State<App>,
-    viewer: Viewer,
-    query: RawQuery,
-) -> Result<Response, Problem> {
-    let asked = Asked::read(&app, &Fields::of_query(&query))?;
-    let now = app.glance.now().await?;
-    let found = match &asked.filter {
+async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<Response, ApiError> {
+    let query = TasksQuery::read(&app, &Fields::of_query(&raw))?;
+    let now = app.cache.now().await?;
+    let found = match &query.filter {
         Ok(filter) => {
             let filter = app.allowed(&viewer.actor, filter.clone()).await?;
-            Some(search(&app, &filter, asked.before).await?)
+            Some(search(&app, &filter, query.before).await?)
         }
         Err(_) => None,
     };
@@ -68,29 +64,33 @@ async fn page(
                 a .button .plain href=(app.path("/tasks/new")) { "New task" }
             }
         }
-        (form(&app, &asked))
-        (chips(&app, &asked, &now))
-        @if let Some(found) = &found { (results(&app, &viewer, &asked, found)) }
+        (form(&app, &query))
+        (chips(&app, &query, &now))
+        @if let Some(found) = &found { (results(&app, &viewer, &query, found)) }
     };
     let status = if found.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
     Ok((status, layout::page(&app, &viewer, "Tasks", "/tasks", main).await).into_response())
 }
 
-impl Asked {
-    fn read(app: &App, fields: &Fields) -> Result<Self, Problem> {
+impl TasksQuery {
+    fn read(app: &App, fields: &Fields) -> Result<Self, ApiError> {
         let text = fields.get("filter").unwrap_or_default().to_owned();
         let before = fields.get("before").map(str::parse).transpose();
-        let before = before.map_err(|why: ParseError| Problem::field("/before", why))?;
+        let before = before.map_err(|why: ParseError| ApiError::field("/before", why))?;
         Ok(Self { filter: Filter::parse(&text, &app.zone), text, before })
     }
 }
 
-async fn search(app: &App, filter: &Filter, before: Option<TaskId>) -> Result<SearchPage, Problem> {
+async fn search(
+    app: &App,
+    filter: &Filter,
+    before: Option<TaskId>,
+) -> Result<SearchPage, ApiError> {
     let search = Search { filter: filter.clone(), before, limit: ROWS, timeout: TIMEOUT };
     Ok(search.run(&*app.store).await?)
 }
 
-/// The address of the tasks that a filter means.
+/// The address of a filtered list.
 pub(crate) fn address(app: &App, filter: &str, before: Option<TaskId>) -> String {
     let mut query = Vec::new();
     if !filter.is_empty() {
@@ -101,12 +101,12 @@ pub(crate) fn address(app: &App, filter: &str, before: Option<TaskId>) -> String
     app.path(&format!("/tasks{joint}{}", query.join("&")))
 }
 
-fn form(app: &App, asked: &Asked) -> Markup {
-    let wrong = asked.filter.as_ref().err();
+fn form(app: &App, query: &TasksQuery) -> Markup {
+    let wrong = query.filter.as_ref().err();
     html! {
         form .filter method="get" action=(app.path("/tasks")) role="search" {
             div .combo {
-                input #filter type="search" name="filter" value=(asked.text) data-filter
+                input #filter type="search" name="filter" value=(query.text) data-filter
                       data-suggestions=(app.path("/suggestions")) aria-label="Filter"
                       placeholder="status=failed class=send_mail created>now-2h"
                       autocomplete="off" autocapitalize="off" spellcheck="false"
@@ -117,8 +117,8 @@ fn form(app: &App, asked: &Asked) -> Markup {
         }
         @if let Some(wrong) = wrong {
             div #filter-wrong .flash .bad role="alert" {
-                p { "This filter cannot be read: " (wrong) }
-                pre .mistake { (asked.text) "\n" (" ".repeat(wrong.at.saturating_sub(1))) "^" }
+                p { "Invalid filter: " (wrong) }
+                pre .field-error { (query.text) "\n" (" ".repeat(wrong.at.saturating_sub(1))) "^" }
             }
         }
         (help())
@@ -129,11 +129,11 @@ fn help() -> Markup {
     html! {
         details .help {
             summary { "How to write a filter" }
-            p { "Terms with spaces between; all of them must hold. Several values with commas between mean any of them: "
+            p { "Separate terms by spaces: a task must match all. Separate values by commas: it must match one. "
                 code { "status=failed,cancelled class=send_mail error~\"429\" created>now-2h params.user.id=42" } }
-            p { code { "created>now-2h" } " was created within the last two hours, "
-                code { "created<now-2h" } " longer ago; " code { "created>2026-12-24" } " after that time. "
-                code { "~" } " finds a text anywhere inside, in either case." }
+            p { code { "created>now-2h" } ": created within the last two hours, "
+                code { "created<now-2h" } ": longer ago, " code { "created>2026-12-24" } ": after that time. "
+                code { "~" } ": contains, ignoring case." }
             dl .facts {
                 @for (name, operators, about) in suggest::FIELDS {
                     dt { code { (name) @if operators.is_empty() { "…" } } }
@@ -144,9 +144,9 @@ fn help() -> Markup {
     }
 }
 
-/// The statuses, each with how many there are where that is known.
-fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
-    let filter = asked.filter.clone().unwrap_or_default();
+/// The statuses, with their counts where they are known.
+fn chips(app: &App, query: &TasksQuery, now: &LiveState) -> Markup {
+    let filter = query.filter.clone().unwrap_or_default();
     let chosen = match (filter.has_status(), &filter.statuses()[..]) {
         (false, _) => Some(None),
         (true, [one]) => Some(Some(*one)),
@@ -161,7 +161,7 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
                 @let text = with.unwrap_or_default().and(rest.clone()).to_string();
                 li {
                     a href=(address(app, &text, None))
-                      aria-current=[(asked.filter.is_ok() && chosen == Some(status)).then_some("true")] {
+                      aria-current=[(query.filter.is_ok() && chosen == Some(status)).then_some("true")] {
                         @match status {
                             None => "All",
                             Some(status) => (capitalize(status.explained())),
@@ -176,81 +176,80 @@ fn chips(app: &App, asked: &Asked, now: &Now) -> Markup {
     }
 }
 
-/// Counted for all tasks, whatever else the filter says. How many have done
-/// their work, nobody counts.
-fn count(now: &Now, status: TaskStatus) -> Option<BoundedCount> {
-    let figures = &now.figures;
+/// Counts all tasks, regardless of the filter. Succeeded tasks are not counted.
+fn count(now: &LiveState, status: TaskStatus) -> Option<BoundedCount> {
+    let stats = &now.stats;
     match status {
         TaskStatus::Waiting => Some(BoundedCount {
-            counted: figures.due.counted + figures.later.counted,
-            and_more: figures.due.and_more || figures.later.and_more,
+            counted: stats.due.counted + stats.later.counted,
+            and_more: stats.due.and_more || stats.later.and_more,
         }),
         TaskStatus::Running => {
-            Some(BoundedCount { counted: i64::try_from(figures.running).ok()?, and_more: false })
+            Some(BoundedCount { counted: i64::try_from(stats.running).ok()?, and_more: false })
         }
         TaskStatus::Stopped => None,
-        TaskStatus::Failed => Some(figures.failure_counts.failed),
-        TaskStatus::Cancelled => Some(figures.failure_counts.cancelled),
+        TaskStatus::Failed => Some(stats.failure_counts.failed),
+        TaskStatus::Cancelled => Some(stats.failure_counts.cancelled),
     }
 }
 
-fn results(app: &App, viewer: &Viewer, asked: &Asked, found: &SearchPage) -> Markup {
-    let acts = viewer.may(Operator);
+fn results(app: &App, viewer: &Viewer, query: &TasksQuery, found: &SearchPage) -> Markup {
+    let can_act = viewer.may(Operator);
     let empty = found.tasks.is_empty();
     let list = html! {
         section #results .card data-live data-hold aria-label="Tasks" {
-            @if !empty { (table(app, &found.tasks, found.now, acts)) }
-            @else if found.next.is_none() { (nothing(asked)) }
-            (paging(app, asked, found))
+            @if !empty { (table(app, &found.tasks, found.now, can_act)) }
+            @else if found.next.is_none() { (nothing(query)) }
+            (paging(app, query, found))
         }
     };
     html! {
         button .pill type="button" hidden data-pill {}
-        @if acts {
+        @if can_act {
             form method="get" action=(app.path("/tasks/preview")) {
                 input type="hidden" name="back" value=(viewer.here);
                 (list)
-                @if !empty { (bulk(app, viewer, asked)) }
+                @if !empty { (bulk(app, viewer, query)) }
             }
         } @else { (list) }
     }
 }
 
-fn nothing(asked: &Asked) -> Markup {
-    if asked.text.is_empty() && asked.before.is_none() {
+fn nothing(query: &TasksQuery) -> Markup {
+    if query.text.is_empty() && query.before.is_none() {
         return parts::empty(
-            "There is no task yet. This creates one:",
+            "There are no tasks yet. Create one:",
             "task-engine create WaitingTask '{\"waiting_time\": 2}'",
         );
     }
-    if asked.before.is_some() {
-        return parts::empty("There are no older ones.", "");
+    if query.before.is_some() {
+        return parts::empty("No older tasks.", "");
     }
-    parts::empty("No task is meant by this filter.", "")
+    parts::empty("No tasks match.", "")
 }
 
-fn paging(app: &App, asked: &Asked, found: &SearchPage) -> Markup {
+fn paging(app: &App, query: &TasksQuery, found: &SearchPage) -> Markup {
     html! {
         div .row .paging {
             @if let Some(next) = found.next {
                 @if found.tasks.is_empty() {
                     span { "Nothing found yet: searched down to task " (next) "." }
                 } @else if found.tasks.len() < ROWS as usize {
-                    span { "These were found down to task " (next) "; there may be more." }
+                    span { "Searched down to task " (next) "; there may be more." }
                 }
-                a .button .plain rel="next" href=(address(app, &asked.text, Some(next))) {
+                a .button .plain rel="next" href=(address(app, &query.text, Some(next))) {
                     @if found.tasks.len() < ROWS as usize { "Go on below task " (next) } @else { "Older" }
                 }
             }
-            @if asked.before.is_some() {
-                a .button .plain href=(address(app, &asked.text, None)) { "Newest" }
+            @if query.before.is_some() {
+                a .button .plain href=(address(app, &query.text, None)) { "Newest" }
             }
         }
     }
 }
 
-/// What can be done to those that are chosen, or to all that are meant.
-fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
+/// Bulk actions on the selected tasks, or on all that match.
+fn bulk(app: &App, viewer: &Viewer, query: &TasksQuery) -> Markup {
     let verbs = || TaskOperation::ALL.into_iter().filter(|verb| viewer.may(verb.needs()));
     html! {
         div .bulk .row data-selected {
@@ -260,11 +259,11 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
                        title=(verb.consequence()) { (capitalize(verb.as_str())) }
             }
         }
-        @if !asked.text.is_empty() {
+        @if !query.text.is_empty() {
             p .row .soft {
-                span { "All that this filter means, on every page:" }
+                span { "All matching tasks, on every page:" }
                 @for verb in verbs() {
-                    a href=(preview_address(app, verb, &asked.text, &viewer.here))
+                    a href=(preview_address(app, verb, &query.text, &viewer.here))
                       title=(verb.consequence()) { (capitalize(verb.as_str())) " all matching" }
                 }
             }
@@ -272,33 +271,30 @@ fn bulk(app: &App, viewer: &Viewer, asked: &Asked) -> Markup {
     }
 }
 
-/// Where somebody sees what would happen before it does.
+/// The address of the preview of a bulk action.
 pub(crate) fn preview_address(app: &App, verb: TaskOperation, filter: &str, back: &str) -> String {
     let (verb, filter, back) = (verb.as_str(), encoded(filter), encoded(back));
     app.path(&format!("/tasks/preview?verb={verb}&filter={filter}&back={back}"))
 }
 
-async fn suggestions(
-    State(app): State<App>,
-    query: RawQuery,
-) -> Result<Json<Suggestions>, Problem> {
-    let fields = Fields::of_query(&query);
+async fn suggestions(State(app): State<App>, raw: RawQuery) -> Result<Json<Suggestions>, ApiError> {
+    let fields = Fields::of_query(&raw);
     let text = fields.all("text").next().unwrap_or_default();
     let at = fields.get("at").and_then(|at| at.parse().ok()).unwrap_or(usize::MAX);
-    let known = Known::of(&*app.glance.now().await?);
+    let known = KnownNames::of(&*app.cache.now().await?);
     Ok(Json(suggest::suggest(text, at, &known)))
 }
 
-impl Known {
-    /// Names that engines know, or that are in use now.
-    pub(crate) fn of(now: &Now) -> Self {
+impl KnownNames {
+    /// Names that engines know, or that tasks use now.
+    pub(crate) fn of(now: &LiveState) -> Self {
         let engines = || now.engines.iter();
         let mut classes: Vec<_> =
             engines().flat_map(|engine| engine.classes.keys().cloned()).collect();
-        classes.extend(now.moving.next.iter().map(|next| next.task_class.clone()));
-        classes.extend(now.moving.held.iter().map(|held| held.task_class.clone()));
+        classes.extend(now.activity.next.iter().map(|next| next.class.clone()));
+        classes.extend(now.activity.held.iter().map(|held| held.class.clone()));
         let mut queues: Vec<_> = engines().flat_map(|engine| engine.queues.clone()).collect();
-        queues.extend(now.figures.queues.iter().map(|queue| queue.row.name.clone()));
+        queues.extend(now.stats.queues.iter().map(|queue| queue.row.name.clone()));
         let instances = engines().map(|engine| engine.name.clone()).collect();
         Self { classes: sorted(classes), queues: sorted(queues), instances: sorted(instances) }
     }

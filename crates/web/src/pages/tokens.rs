@@ -1,4 +1,4 @@
-//! Tokens: who may come in without a password, and who no longer may.
+//! API tokens.
 
 use axum::extract::{RawForm, State};
 use axum::response::Response;
@@ -9,16 +9,16 @@ use task_engine_store::token::TokenRow;
 use super::actions::{Fields, perform_and_return};
 use crate::access::Actor;
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::problem::Problem;
 
-/// Tokens are made where they cannot be read over a shoulder, or from a history.
-const HOW: &str = "task-engine tokens create NAME --role viewer";
+/// Tokens are created on the command line, so that no page shows a secret.
+const CREATE_COMMAND: &str = "task-engine tokens create NAME --role viewer";
 
-pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, Problem> {
+pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Markup, ApiError> {
     let tokens = app.store.tokens().await?;
-    let now = app.glance.now().await?.figures.at;
+    let now = app.cache.now().await?.stats.at;
     let main = html! {
         div .row .between .top {
             h1 { "Tokens" }
@@ -26,10 +26,10 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
         }
         section .card {
             @if tokens.is_empty() {
-                (parts::empty("There are no tokens. One lets a program use the HTTP API, or somebody log in:", HOW))
+                (parts::empty("There are no tokens. Create one for a program or a user:", CREATE_COMMAND))
             } @else {
                 (table(&app, &viewer, &tokens, now))
-                p .soft .last { "A new one comes from the command line, which shows it once: " code { (HOW) } }
+                p .soft .last { "Create a token on the command line, which shows it once: " code { (CREATE_COMMAND) } }
             }
         }
     };
@@ -62,7 +62,7 @@ fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow], now: Timestamp) -> Mar
                             td data-label="last used" {
                                 @match token.last_used_at { Some(at) => (parts::time(app, at, now)), None => "never" }
                             }
-                            td .acts { @if token.revoked_at.is_none() { (revoke(app, viewer, token)) } }
+                            td .actions { @if token.revoked_at.is_none() { (revoke(app, viewer, token)) } }
                         }
                     }
                 }
@@ -86,8 +86,8 @@ fn revoke(app: &App, viewer: &Viewer, token: &TokenRow) -> Markup {
             form method="post" action=(app.path("/actions/revoke-token")) {
                 input type="hidden" name="back" value=(viewer.here);
                 input type="hidden" name="name" value=(token.name);
-                label { "Why" input type="text" name="reason" maxlength="1000"; }
-                p .soft { "Whoever uses it, and all who have logged in with it, are out at once. This cannot be undone." }
+                label { "Reason" input type="text" name="reason" maxlength="1000"; }
+                p .soft { "Programs and sessions with this token lose access at once. This cannot be undone." }
                 button .danger { "Revoke " (token.name) }
             }
         }
@@ -98,7 +98,7 @@ pub(crate) async fn revoke_token(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let name = fields.need("name")?.to_owned();
     perform_and_return(&app, &actor, &fields, |operator| async move {

@@ -1,4 +1,4 @@
-//! The pages to watch by, and what is done from them.
+//! Routes of the monitoring pages and their actions.
 
 use task_engine_store::token::Role::{Admin, Operator, Viewer};
 

@@ -1,5 +1,4 @@
-//! The audit has what operators did, and not what programs create or what is
-//! refused.
+//! The audit contains changes of operators, not created tasks or refused requests.
 
 use serde_json::{Value, json};
 use task_engine_core::task::TaskId;
@@ -19,7 +18,7 @@ async fn volume(tables: Tables) {
     keyed.post("/api/v1/tasks", &json!({"class": "b"})).await.ok();
     keyed.post("/api/v1/tasks", &json!({"class": "b", "priority": 1})).await.problem(422);
     let context = tables.store.task(TaskId(id)).await.unwrap().unwrap().context;
-    assert_eq!(context.decode::<Value>().unwrap()["created_by"], "anybody");
+    assert_eq!(context.decode::<Value>().unwrap()["created_by"], "anonymous");
 
     let schedule = json!({"rule": "@daily", "class": "a"});
     for (method, path, body, status) in [
@@ -53,7 +52,7 @@ async fn volume(tables: Tables) {
         page["entries"].as_array().unwrap().len()
     };
     assert_eq!(count("action=schedules").await, 2);
-    assert_eq!(count("action=tokens.create&actor=body&since=2020-01-01T00:00:00Z").await, 2);
+    assert_eq!(count("action=tokens.create&actor=nony&since=2020-01-01T00:00:00Z").await, 2);
     assert_eq!(count("until=2020-01-01T00:00:00Z").await, 0);
     assert_eq!(count("actor=%00").await, 0);
     client.get("/api/v1/audit?since=soon").await.problem(400);

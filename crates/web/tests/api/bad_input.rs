@@ -1,11 +1,11 @@
-//! Whatever is wrong is told with its place, and nothing is done about it.
+//! Invalid requests name the field or parameter, and change nothing.
 
 use serde_json::{Value, json};
 
 use crate::client::{Client, Tables, postgres, sqlite};
 
 #[tokio::test]
-async fn mistakes_in_a_body_have_a_place() {
+async fn invalid_fields_have_a_pointer() {
     let tables = sqlite().await;
     let client = tables.open();
     let deep =
@@ -15,64 +15,68 @@ async fn mistakes_in_a_body_have_a_place() {
     let many = json!(vec![json!({"class": "a"}); 1001]).to_string();
     let last =
         json!({"tasks": [{"class": "a"}, {"class": "b"}, {"class": "c", "priority": "high"}]});
-    for (body, pointer, words) in [
+    for (body, pointer, text) in [
         ("", "/class", "missing"),
         ("{", "", "not JSON"),
         ("nonsense", "", "not JSON"),
-        ("7", "", "An object is needed"),
-        ("null", "", "An object is needed"),
+        ("7", "", "Expected an object"),
+        ("null", "", "Expected an object"),
         ("[]", "", "1 to 1000 tasks"),
         (&many, "", "1 to 1000 tasks"),
         (&deeper, "", "not JSON"),
         (&deep, "/parameters", "deeper than 64"),
         (&long, "/parameters", "too many"),
-        (r#"{"tasks":7}"#, "/tasks", "a list is needed"),
-        (r#"{"tasks":[],"class":"a"}"#, "/class", "not known"),
-        (r#"{"tasks":[7]}"#, "/tasks/0", "An object is needed"),
-        (&last.to_string(), "/tasks/2/priority", "this is a text"),
+        (r#"{"tasks":7}"#, "/tasks", "expected a list"),
+        (r#"{"tasks":[],"class":"a"}"#, "/class", "Unknown field"),
+        (r#"{"tasks":[7]}"#, "/tasks/0", "Expected an object"),
+        (&last.to_string(), "/tasks/2/priority", "found a string"),
         ("{}", "/class", "missing"),
         (r#"{"class":""}"#, "/class", "1 to 200 bytes"),
         (r#"{"class":"a\nb"}"#, "/class", "control characters"),
-        (r#"{"class":7}"#, "/class", "this is a number"),
+        (r#"{"class":7}"#, "/class", "found a number"),
         (r#"{"Class":"a"}"#, "/Class", "did you mean class?"),
         (r#"{"class":"a","paramters":{}}"#, "/paramters", "did you mean parameters?"),
         (r#"{"class":"a","parameters":[1]}"#, "/parameters", "a JSON object is needed"),
         (r#"{"class":"a","parameters":"{}"}"#, "/parameters", "a JSON object is needed"),
         (r#"{"class":"a","parameters":{"a":"\u0000"}}"#, "/parameters", "cannot be stored"),
         (r#"{"class":"a","queue":""}"#, "/queue", "1 to 200 bytes"),
-        (r#"{"class":"a","queue":["x"]}"#, "/queue", "this is a list"),
+        (r#"{"class":"a","queue":["x"]}"#, "/queue", "found a list"),
         (r#"{"class":"a","priority":1.5}"#, "/priority", "whole number"),
         (r#"{"class":"a","priority":3000000000}"#, "/priority", "32 bits"),
-        (r#"{"class":"a","at":"tomorrow"}"#, "/at", "not a time"),
-        (r#"{"class":"a","at":"1969-01-01T00:00:00Z"}"#, "/at", "before 1970"),
+        (r#"{"class":"a","scheduled_at":"tomorrow"}"#, "/scheduled_at", "not a time"),
+        (r#"{"class":"a","scheduled_at":"1969-01-01T00:00:00Z"}"#, "/scheduled_at", "before 1970"),
         (r#"{"class":"a","after":"soon"}"#, "/after", "not a duration"),
         (r#"{"class":"a","after":"-5s"}"#, "/after", "negative"),
         (r#"{"class":"a","after":"200 years"}"#, "/after", "in days"),
-        (r#"{"class":"a","after":5}"#, "/after", "a text is needed"),
-        (r#"{"class":"a","at":"2126-01-01T00:00:00Z","after":"5s"}"#, "/after", "one time"),
-        (r#"{"class":"a","scope":"active"}"#, "/scope", "without a `key`"),
+        (r#"{"class":"a","after":5}"#, "/after", "expected a string"),
+        (
+            r#"{"class":"a","scheduled_at":"2126-01-01T00:00:00Z","after":"5s"}"#,
+            "/after",
+            "not both",
+        ),
+        (r#"{"class":"a","scope":"active"}"#, "/scope", "needs a `key`"),
         (r#"{"class":"a","key":""}"#, "/key", "1 to 500 bytes"),
-        (r#"{"class":"a","key":"k","scope":"ever"}"#, "/scope", "none of waiting, active"),
+        (r#"{"class":"a","key":"k","scope":"ever"}"#, "/scope", "not waiting, active"),
         (r#"{"class":"a","key":"k","on_conflict":"drop"}"#, "/on_conflict", "none of keep"),
-        (r#"{"class":"a","correlation":""}"#, "/correlation", "1 to 200 bytes"),
+        (r#"{"class":"a","correlation_id":""}"#, "/correlation_id", "1 to 200 bytes"),
         (r#"{"class":"a","traceparent":"x"}"#, "/traceparent", "traceparent"),
-        (r#"{"class":"a","retry":3}"#, "/retry", "An object is needed"),
+        (r#"{"class":"a","retry":3}"#, "/retry", "Expected an object"),
         (r#"{"class":"a","retry":{"maximum":-1}}"#, "/retry/maximum", "from 0 up"),
-        (r#"{"class":"a","retry":{"max":1}}"#, "/retry/max", "there are maximum"),
+        (r#"{"class":"a","retry":{"max":1}}"#, "/retry/max", "known: maximum"),
         (r#"{"class":"a","retry":{"jitter":2}}"#, "/retry/jitter", "from 0 to 1"),
-        (r#"{"class":"a","retry":{"factor":"2"}}"#, "/retry/factor", "this is a text"),
-        (r#"{"class":"a","reason":"x"}"#, "/reason", "not known"),
+        (r#"{"class":"a","retry":{"factor":"2"}}"#, "/retry/factor", "found a string"),
+        (r#"{"class":"a","reason":"x"}"#, "/reason", "Unknown field"),
     ] {
-        wrong(&client, "POST", "/api/v1/tasks", body, pointer, words).await;
+        is_refused(&client, "POST", "/api/v1/tasks", body, pointer, text).await;
     }
-    nothing_happened(&client).await;
+    nothing_changed(&client).await;
 }
 
 #[tokio::test]
-async fn mistakes_elsewhere_have_a_place_too() {
+async fn other_bodies_have_pointers_too() {
     let tables = sqlite().await;
     let client = tables.open();
-    for (method, path, body, pointer, words) in [
+    for (method, path, body, pointer, text) in [
         ("POST", "/tasks/retry", "{}", "/filter", "missing"),
         ("POST", "/tasks/retry", r#"{"filter":""}"#, "/filter", "every task"),
         ("POST", "/tasks/retry", r#"{"filter":"statsu=failed"}"#, "/filter", "status"),
@@ -90,11 +94,11 @@ async fn mistakes_elsewhere_have_a_place_too() {
             "true or false",
         ),
         ("POST", "/tasks/1/retry", r#"{"reson":"x"}"#, "/reson", "did you mean reason?"),
-        ("PATCH", "/tasks/1", "{}", "", "Nothing is to be changed"),
+        ("PATCH", "/tasks/1", "{}", "", "Nothing to change"),
         ("PATCH", "/tasks/1", r#"{"parameters":[]}"#, "/parameters", "object"),
         ("PATCH", "/tasks/1", r#"{"queue":""}"#, "/queue", "1 to 200"),
-        ("PATCH", "/tasks/1", r#"{"class":"b"}"#, "/class", "not known"),
-        ("POST", "/queues/a/pause", r#"{"reason":7}"#, "/reason", "a text is needed"),
+        ("PATCH", "/tasks/1", r#"{"class":"b"}"#, "/class", "Unknown field"),
+        ("POST", "/queues/a/pause", r#"{"reason":7}"#, "/reason", "expected a string"),
         ("POST", "/schedules", "{}", "/name", "missing"),
         ("PUT", "/schedules/n", "{}", "/rule", "missing"),
         ("POST", "/schedules", r#"{"rule":"* * *","class":"a","name":"n"}"#, "/rule", "5 fields"),
@@ -129,7 +133,13 @@ async fn mistakes_elsewhere_have_a_place_too() {
             "",
             "more than a day",
         ),
-        ("PUT", "/schedules/n", r#"{"rule":"@daily","class":"a","key":"k"}"#, "/key", "not known"),
+        (
+            "PUT",
+            "/schedules/n",
+            r#"{"rule":"@daily","class":"a","key":"k"}"#,
+            "/key",
+            "Unknown field",
+        ),
         ("POST", "/tokens", r#"{"role":"admin"}"#, "/name", "missing"),
         ("POST", "/tokens", r#"{"name":"a"}"#, "/role", "missing"),
         ("POST", "/tokens", r#"{"name":"a","role":"root"}"#, "/role", "viewer, operator, admin"),
@@ -142,33 +152,40 @@ async fn mistakes_elsewhere_have_a_place_too() {
             "no time",
         ),
     ] {
-        wrong(&client, method, &format!("/api/v1{path}"), body, pointer, words).await;
+        is_refused(&client, method, &format!("/api/v1{path}"), body, pointer, text).await;
     }
-    nothing_happened(&client).await;
+    nothing_changed(&client).await;
 }
 
-async fn wrong(client: &Client, method: &str, path: &str, body: &str, pointer: &str, words: &str) {
+async fn is_refused(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: &str,
+    pointer: &str,
+    text: &str,
+) {
     let shown: String = body.chars().take(100).collect();
-    let told = client.ask(method, path, Some(body)).await;
-    let problem = told.problem(400);
+    let response = client.ask(method, path, Some(body)).await;
+    let problem = response.problem(400);
     assert_eq!(problem["pointer"], pointer, "{shown}: {problem}");
     let detail = problem["detail"].as_str().unwrap();
-    assert!(detail.contains(words), "{shown}: {detail}");
+    assert!(detail.contains(text), "{shown}: {detail}");
     let ends_once =
         detail.ends_with(['.', '?']) && !detail.ends_with("?.") && !detail.ends_with("..");
     assert!(ends_once, "a sentence: {detail}");
 }
 
-async fn nothing_happened(client: &Client) {
+async fn nothing_changed(client: &Client) {
     assert_eq!(client.get("/api/v1/tasks").await.ok()["tasks"], json!([]));
     assert_eq!(client.get("/api/v1/schedules").await.ok()["schedules"], json!([]));
     assert_eq!(client.get("/api/v1/tokens").await.ok()["tokens"], json!([]));
     assert_eq!(client.get("/api/v1/queues").await.ok()["queues"], json!([]));
-    assert_eq!(client.get("/api/v1/audit").await.ok()["entries"], json!([]), "not even asked for");
+    assert_eq!(client.get("/api/v1/audit").await.ok()["entries"], json!([]), "not even requested");
 }
 
 #[tokio::test]
-async fn other_answers_are_problems_too() {
+async fn other_errors_are_problem_details() {
     let tables = sqlite().await;
     let client = tables.open();
     client.get("/api/v1/nothing").await.problem(404);
@@ -184,7 +201,7 @@ async fn other_answers_are_problems_too() {
     client.get("/api/v1/queues/%FF").await.problem(404);
     client.post("/api/v1/queues/%FF/pause", &json!({})).await.problem(400);
     client.post("/api/v1/queues/a%00b/pause", &json!({})).await.problem(404);
-    nothing_happened(&client).await;
+    nothing_changed(&client).await;
     let token = tables.token("ci", task_engine_web::Role::Admin).await;
     let plain = client.token(&token).header("content-type", "text/plain");
     plain.ask("POST", "/api/v1/tasks", Some(r#"{"class":"a"}"#)).await.problem(415);
@@ -200,7 +217,7 @@ const QUERIES: [(&str, &[&str]); 11] = [
     ("/errors", &["filter", "before", "limit"]),
     ("/checks", &["depth"]),
     ("/schedules", &["after", "limit"]),
-    ("/schedule-preview", &["rule", "zone", "count"]),
+    ("/schedule-preview", &["rule", "time_zone", "count"]),
     ("/audit", &["before", "limit"]),
     ("/stats", &[]),
 ];
@@ -246,19 +263,19 @@ async fn hostile_queries_on_postgres() {
 
 async fn hostile_queries(tables: Tables) {
     let client = tables.open();
-    client.post("/api/v1/tasks", &json!({"class": "a", "correlation": "a"})).await.ok();
+    client.post("/api/v1/tasks", &json!({"class": "a", "correlation_id": "a"})).await.ok();
     let long = "x".repeat(10_000);
     let values: Vec<&str> = HOSTILE.into_iter().chain([long.as_str()]).collect();
     for (path, names) in QUERIES {
         for value in &values {
             for name in names.iter().chain(&["other"]) {
-                harmless(&client, &format!("/api/v1{path}?{name}={value}")).await;
+                is_harmless(&client, &format!("/api/v1{path}?{name}={value}")).await;
             }
         }
     }
     for value in values {
         for path in ["tasks/", "flows/", "schedules/"] {
-            harmless(&client, &format!("/api/v1/{path}{value}")).await;
+            is_harmless(&client, &format!("/api/v1/{path}{value}")).await;
         }
     }
     let twice = client.get("/api/v1/tasks?limit=1&limit=2").await.problem(400);
@@ -267,11 +284,14 @@ async fn hostile_queries(tables: Tables) {
     assert!(typo["detail"].as_str().unwrap().contains("did you mean limit?"), "{typo}");
 }
 
-async fn harmless(client: &Client, path: &str) {
+async fn is_harmless(client: &Client, path: &str) {
     let shown: String = path.chars().take(120).collect();
-    let told = client.get(path).await;
-    assert!(told.status.is_success() || told.status.is_client_error(), "{shown}: {told:?}");
-    let body: Value = told.json();
+    let response = client.get(path).await;
+    assert!(
+        response.status.is_success() || response.status.is_client_error(),
+        "{shown}: {response:?}"
+    );
+    let body: Value = response.json();
     assert!(body.is_object(), "{shown}: {body}");
     let text = body.to_string().to_lowercase();
     for leak in ["select ", "postgres://", "sqlite", "syntax error at", "panicked"] {

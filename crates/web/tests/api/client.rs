@@ -1,4 +1,4 @@
-//! A dashboard on a store of its own, and somebody who asks it things.
+//! A dashboard with its own store, and an HTTP client.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use serde_json::Value;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine_conformance::TestServer;
 use task_engine_store::contract::Store;
 use task_engine_store::token::{NewToken, Role, Secret};
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard};
 use tower::ServiceExt as _;
 
 pub(crate) const HOST: &str = "127.0.0.1:8642";
 
-/// A store with tables, and what must live as long as it.
+/// A migrated store and its directory.
 pub(crate) struct Tables {
     pub(crate) store: Arc<dyn Store>,
     _directory: Option<tempfile::TempDir>,
@@ -37,7 +37,7 @@ pub(crate) async fn postgres() -> Tables {
 }
 
 impl Tables {
-    /// Open to everybody.
+    /// Anonymous requests have the role admin.
     pub(crate) fn open(&self) -> Client {
         self.with(Access::open_to(Role::Admin))
     }
@@ -57,22 +57,22 @@ impl Tables {
     }
 }
 
-/// Somebody who asks.
+/// A client with fixed headers.
 #[derive(Clone)]
 pub(crate) struct Client {
     router: Router,
     headers: Vec<(String, String)>,
 }
 
-/// What they were told.
+/// A response with its body.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Told {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text)
             .unwrap_or_else(|why| panic!("{why}: {} {}", self.status, self.text))
@@ -82,14 +82,14 @@ impl Told {
         self.headers.get(name).map_or("", |value| value.to_str().expect("plain text"))
     }
 
-    /// The answer, if all was well.
+    /// The body of a success.
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
         assert!(self.status.is_success(), "{} {}", self.status, self.text);
         self.json()
     }
 
-    /// The problem, which is one for programs.
+    /// The problem details of an error.
     #[track_caller]
     pub(crate) fn problem(self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
@@ -117,10 +117,10 @@ impl Client {
     }
 
     /// Without reading the body, which may have no end.
-    pub(crate) async fn head(&self, method: &str, path: &str, body: Option<&str>) -> Told {
+    pub(crate) async fn head(&self, method: &str, path: &str, body: Option<&str>) -> Response {
         let response = self.send(method, path, body).await;
         let (parts, _) = response.into_parts();
-        Told { status: parts.status, headers: parts.headers, text: String::new() }
+        Response { status: parts.status, headers: parts.headers, text: String::new() }
     }
 
     pub(crate) async fn stream(&self, path: &str) -> axum::body::BodyDataStream {
@@ -144,22 +144,22 @@ impl Client {
         self.router.clone().oneshot(request).await.expect("a router cannot fail")
     }
 
-    pub(crate) async fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Told {
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Response {
         let (parts, body) = self.send(method, path, body).await.into_parts();
         let bytes = axum::body::to_bytes(body, 64 << 20).await.expect("a body");
         let text = String::from_utf8(bytes.into()).expect("UTF-8");
-        Told { status: parts.status, headers: parts.headers, text }
+        Response { status: parts.status, headers: parts.headers, text }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Told {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.ask("GET", path, None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Told {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
         self.ask("POST", path, Some(&body.to_string())).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Told {
+    pub(crate) async fn delete(&self, path: &str) -> Response {
         self.ask("DELETE", path, None).await
     }
 }

@@ -1,4 +1,4 @@
-//! A request that comes twice creates its tasks once.
+//! Idempotency keys and unique keys.
 
 use std::collections::BTreeSet;
 
@@ -37,18 +37,20 @@ async fn sixteen_at_once(client: &Client) {
         let (keyed, body) = (keyed.clone(), body.clone());
         asking.spawn(async move { keyed.post("/api/v1/tasks", &body).await });
     }
-    let told = asking.join_all().await;
-    let new = told.iter().filter(|told| told.status == 201).count();
-    assert_eq!(new, 1, "{told:?}");
-    let ids: BTreeSet<i64> =
-        told.into_iter().map(|told| told.ok()["tasks"][0]["id"].as_i64().unwrap()).collect();
+    let response = asking.join_all().await;
+    let new = response.iter().filter(|response| response.status == 201).count();
+    assert_eq!(new, 1, "{response:?}");
+    let ids: BTreeSet<i64> = response
+        .into_iter()
+        .map(|response| response.ok()["tasks"][0]["id"].as_i64().unwrap())
+        .collect();
     assert_eq!(ids.len(), 1);
     assert_eq!(count(client, "once").await, 1);
-    // The same in other words.
+    // An equivalent body.
     let same = r#" { "after": "1h", "parameters" : {"n" : 1}, "class": "once" } "#;
     let same = keyed.ask("POST", "/api/v1/tasks", Some(same)).await;
     assert_eq!((same.status.as_u16(), same.json()["tasks"][0]["new"].clone()), (200, json!(false)));
-    // It is still the same one when it has ended.
+    // Also after the task has ended.
     let id = *ids.first().unwrap();
     client.post(&format!("/api/v1/tasks/{id}/cancel"), &json!({})).await.ok();
     let after = keyed.post("/api/v1/tasks", &body).await.ok();
@@ -74,14 +76,14 @@ async fn many_with_one_key(client: &Client) {
     let tasks = |n: usize| -> Value { json!({"tasks": vec![json!({"class": "many"}); n]}) };
     let first = keyed.post("/api/v1/tasks", &tasks(150)).await.ok();
     let again = keyed.post("/api/v1/tasks", &tasks(150)).await.ok();
-    let ids = |told: &Value| -> Vec<i64> {
-        told["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()).collect()
+    let ids = |response: &Value| -> Vec<i64> {
+        response["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()).collect()
     };
     assert_eq!(ids(&first), ids(&again));
     assert_eq!(count(client, "many").await, 150);
     keyed.post("/api/v1/tasks", &tasks(149)).await.problem(422);
     keyed.post("/api/v1/tasks", &tasks(152)).await.problem(422);
-    assert_eq!(count(client, "many").await, 150, "what was new is gone again");
+    assert_eq!(count(client, "many").await, 150, "new tasks were removed again");
     assert_eq!(ids(&keyed.post("/api/v1/tasks", &tasks(150)).await.ok()), ids(&first));
 }
 
@@ -89,8 +91,8 @@ async fn keys_of_their_own(client: &Client) {
     let keyed = client.header("idempotency-key", "k");
     keyed.post("/api/v1/tasks", &json!({"class": "own", "key": "x"})).await.problem(400);
     for bad in ["", " ", "é", &"x".repeat(256)] {
-        let told = client.header("idempotency-key", bad);
-        told.post("/api/v1/tasks", &json!({"class": "own"})).await.problem(400);
+        let response = client.header("idempotency-key", bad);
+        response.post("/api/v1/tasks", &json!({"class": "own"})).await.problem(400);
     }
     let twice = keyed.header("idempotency-key", "l");
     twice.post("/api/v1/tasks", &json!({"class": "own"})).await.problem(400);
@@ -109,7 +111,7 @@ async fn keys_of_their_own(client: &Client) {
     let replaced = client.post("/api/v1/tasks", &other).await.ok();
     assert_eq!(replaced["tasks"][0]["outcome"], "replaced");
     let shown = client.get(&format!("/api/v1/tasks/{id}")).await.ok();
-    assert_eq!(shown["task_parameters"], json!({"n": 2}));
+    assert_eq!(shown["parameters"], json!({"n": 2}));
     other["scope"] = json!("1 h");
     assert_eq!(client.post("/api/v1/tasks", &other).await.status, 200);
 }

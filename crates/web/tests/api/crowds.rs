@@ -1,11 +1,11 @@
-//! Many of everything make no page that nobody can read.
+//! Pages with many rows are limited.
 
 use serde_json::json;
 
 use crate::client::sqlite;
 
 #[tokio::test]
-async fn a_page_of_queues_has_an_end() {
+async fn queues_page_is_limited() {
     let tables = sqlite().await;
     let client = tables.open();
     let tasks: Vec<_> = (0..250).map(|n| json!({"class": "a", "queue": format!("q{n}")})).collect();

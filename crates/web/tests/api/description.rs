@@ -1,10 +1,10 @@
-//! The description says what the interface does.
+//! The OpenAPI document matches routes, requests and responses.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use task_engine::{Engine, Failure, Run, Task};
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 use task_engine_web::{Dashboard, Role};
 
 use crate::client::{Client, Tables, sqlite};
@@ -24,7 +24,7 @@ fn operations(description: &Value) -> impl Iterator<Item = (String, String, &Val
 }
 
 #[tokio::test]
-async fn every_route_is_described_and_no_other() {
+async fn document_lists_every_route() {
     let tables = sqlite().await;
     let description = description(&tables.open()).await;
     assert_eq!(description["openapi"], "3.1.0");
@@ -54,7 +54,7 @@ async fn every_route_is_described_and_no_other() {
 }
 
 #[tokio::test]
-async fn every_reference_leads_somewhere() {
+async fn references_are_used_and_resolved() {
     let tables = sqlite().await;
     let description = description(&tables.open()).await;
     let mut used = BTreeSet::new();
@@ -65,7 +65,7 @@ async fn every_reference_leads_somewhere() {
     for kind in ["schemas", "parameters"] {
         for name in description["components"][kind].as_object().unwrap().keys() {
             let reference = format!("#/components/{kind}/{name}");
-            assert!(used.contains(&reference), "{reference} is used by nobody");
+            assert!(used.contains(&reference), "{reference} is not used");
         }
     }
 }
@@ -87,9 +87,9 @@ fn follow<'a>(description: &'a Value, reference: &str) -> &'a Value {
     description.pointer(reference.strip_prefix('#').unwrap()).unwrap_or(&Value::Null)
 }
 
-/// Each parameter of a query that is described is taken, and no other.
+/// Exactly the described query parameters are accepted.
 #[tokio::test]
-async fn parameters_are_those_that_are_described() {
+async fn query_parameters_match() {
     let tables = sqlite().await;
     let client = tables.open();
     let description = description(&client).await;
@@ -103,16 +103,16 @@ async fn parameters_are_those_that_are_described() {
         let path = path.replace("{id}", "1").replace(['{', '}'], "");
         let problem = client.ask(&method, &format!("{path}?zzz=1"), None).await.problem(400);
         assert_eq!(problem["parameter"], "zzz", "{path}");
-        let said = problem["detail"].as_str().unwrap();
+        let detail = problem["detail"].as_str().unwrap();
         for parameter in operation["parameters"].as_array().unwrap() {
             let Some(reference) = parameter["$ref"].as_str() else { continue };
             let name = follow(&description, reference)["name"].as_str().unwrap();
-            assert!(said.contains(name), "{path}: {name} in {said}");
+            assert!(detail.contains(name), "{path}: {name} in {detail}");
         }
         let described = operation["parameters"].as_array().unwrap().iter();
         let described = described.filter(|it| it.get("$ref").is_some()).count();
-        let taken = said.split("there are ").nth(1).map_or(0, |names| names.split(", ").count());
-        assert_eq!(taken, described, "{path}: {said}");
+        let taken = detail.split("known: ").nth(1).map_or(0, |names| names.split(", ").count());
+        assert_eq!(taken, described, "{path}: {detail}");
     }
 }
 
@@ -125,13 +125,13 @@ impl Task for Work {
     const CLASS: &'static str = "work";
 }
 
-/// A store with something of everything.
-async fn lived_in() -> (Tables, Client) {
+/// A store with tasks, executions, a schedule, a pause and a token.
+async fn filled() -> (Tables, Client) {
     let tables = sqlite().await;
     let client = tables.open();
     let tasks = json!([
-        {"class": "work", "parameters": {"fails": false}, "correlation": "flow"},
-        {"class": "work", "parameters": {"fails": true}, "correlation": "flow"},
+        {"class": "work", "parameters": {"fails": false}, "correlation_id": "flow"},
+        {"class": "work", "parameters": {"fails": true}, "correlation_id": "flow"},
         {"class": "later", "after": "1h"},
     ]);
     client.post("/api/v1/tasks", &tasks).await.ok();
@@ -143,7 +143,7 @@ async fn lived_in() -> (Tables, Client) {
     let engine = Engine::new(tables.store.clone(), ()).instance("one").handle(work);
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until_stopped());
-    eventually("both have ended", async || {
+    wait_for("both have ended", async || {
         let open = client.get("/api/v1/tasks?filter=class%3Dwork+status%3Dwaiting,running").await;
         open.ok()["tasks"].as_array().unwrap().is_empty().then_some(())
     })
@@ -158,8 +158,8 @@ async fn lived_in() -> (Tables, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_as_described() {
-    let (tables, client) = lived_in().await;
+async fn responses_match_their_schemas() {
+    let (tables, client) = filled().await;
     let description = description(&client).await;
     // The body of each change, in an order in which all of them can be done.
     for (method, path, body) in [
@@ -182,7 +182,7 @@ async fn answers_are_as_described() {
         ("POST", "/tasks/{id=3}/rerun", r#"{"reason":"again"}"#),
         ("POST", "/tasks/{id=3}/cancel", "{}"),
         ("DELETE", "/tasks/{id=3}", ""),
-        ("GET", "/flows/{correlation=flow}", ""),
+        ("GET", "/flows/{correlation_id=flow}", ""),
         ("GET", "/stats", ""),
         ("GET", "/errors", ""),
         ("GET", "/checks", ""),
@@ -191,7 +191,7 @@ async fn answers_are_as_described() {
         ("POST", "/queues/{name}/resume", "{}"),
         ("GET", "/instances", ""),
         ("POST", "/instances/{name=one}/recover", "{}"),
-        ("GET", "/schedule-preview", "rule=30+2+*+3+*&zone=Europe/Paris&count=40"),
+        ("GET", "/schedule-preview", "rule=30+2+*+3+*&time_zone=Europe/Paris&count=40"),
         ("GET", "/schedules", ""),
         ("POST", "/schedules", r#"{"name":"other","rule":"@daily","class":"a"}"#),
         ("PUT", "/schedules/{name}", r#"{"rule":"@hourly","class":"a","jitter":"1s"}"#),
@@ -219,20 +219,20 @@ async fn answers_are_as_described() {
             fits(&description, schema, &sent).unwrap_or_else(|why| panic!("{template}: {why}"));
         }
         let audited = newest_entry(&tables).await;
-        let told = client.ask(method, &address, sent).await;
+        let reply = client.ask(method, &address, sent).await;
         let creates = (method, path) == ("POST", "/tasks");
         let changes = method != "GET" && !body.contains("dry_run") && !creates;
         let entries = newest_entry(&tables).await - audited;
-        assert_eq!(entries, if changes { 2 } else { 0 }, "{method} {address}: on record");
-        let response = &operation["responses"][told.status.as_str()];
-        assert!(response.is_object(), "{method} {address}: {} {}", told.status, told.text);
+        assert_eq!(entries, if changes { 2 } else { 0 }, "{method} {address}: audited");
+        let response = &operation["responses"][reply.status.as_str()];
+        assert!(response.is_object(), "{method} {address}: {} {}", reply.status, reply.text);
         let schema = &response["content"]["application/json"]["schema"];
-        let answer = told.ok();
+        let answer = reply.ok();
         fits(&description, schema, &answer)
             .unwrap_or_else(|why| panic!("{method} {address}: {why} in {answer}"));
     }
     let problem = client.get("/api/v1/tasks/0").await.problem(400);
-    fits(&description, &json!({"$ref": "#/components/schemas/Problem"}), &problem).unwrap();
+    fits(&description, &json!({"$ref": "#/components/schemas/Error"}), &problem).unwrap();
 }
 
 async fn newest_entry(tables: &Tables) -> i64 {
@@ -263,9 +263,8 @@ fn addresses(path: &str) -> (String, String) {
     (template, address)
 }
 
-/// As much of JSON Schema as the description uses. What is not described is
-/// wrong, too: an answer has no fields that nobody knows about, unless an object
-/// says nothing about its fields.
+/// Validates the part of JSON Schema that the document uses. Fields without a
+/// description are errors, unless the schema has no properties.
 fn fits(description: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(reference) = schema["$ref"].as_str() {
         return fits(description, follow(description, reference), value)
@@ -283,11 +282,11 @@ fn fits(description: &Value, schema: &Value, value: &Value) -> Result<(), String
     if !type_fits(&schema["type"], value) {
         return Err(format!("{value} is no {}", schema["type"]));
     }
-    if let Some(words) = schema["enum"].as_array()
-        && !words.contains(value)
+    if let Some(tokens) = schema["enum"].as_array()
+        && !tokens.contains(value)
         && !value.is_null()
     {
-        return Err(format!("{value} is none of {words:?}"));
+        return Err(format!("{value} is none of {tokens:?}"));
     }
     if schema["format"] == "date-time"
         && let Some(text) = value.as_str()

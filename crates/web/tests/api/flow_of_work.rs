@@ -1,8 +1,8 @@
-//! The whole way of a program through the interface, on both stores.
+//! The whole API, on both stores.
 
 use serde_json::{Value, json};
 use task_engine::{Engine, Failure};
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 
 use crate::client::{Client, Tables, postgres, sqlite};
 
@@ -35,7 +35,7 @@ async fn tasks_by_hand(client: &Client) {
     let parameters = r#"{"n":123456789012345678901234567890,"f":1.50,"e":1e400,"z":"é","a":[]}"#;
     let body = format!(
         r#"{{"class":"mail","parameters":{parameters},"queue":"slow lane","priority":-3,
-            "at":"2126-12-24T18:00:00Z","correlation":"order/7 ü","retry":{{"maximum":2}}}}"#
+            "scheduled_at":"2126-12-24T18:00:00Z","correlation_id":"order/7 ü","retry":{{"maximum":2}}}}"#
     );
     let created = client.ask("POST", "/api/v1/tasks", Some(&body)).await;
     assert_eq!(created.status, 201, "{}", created.text);
@@ -57,7 +57,7 @@ async fn tasks_by_hand(client: &Client) {
 
     let why = client.get(&format!("{place}/why")).await.ok();
     assert_eq!(why["reasons"][0]["reason"], "not_due");
-    assert!(why["reasons"][0]["words"].as_str().unwrap().starts_with("it is not due"), "{why}");
+    assert!(why["reasons"][0]["message"].as_str().unwrap().starts_with("it is not due"), "{why}");
     assert_eq!(client.get(&format!("{place}/logs")).await.ok(), json!({"lines": [], "next": null}));
     let flow = client.get("/api/v1/flows/order%2F7%20%C3%BC").await.ok();
     assert_eq!(flow["tasks"][0]["id"], id);
@@ -172,7 +172,7 @@ async fn queues_and_schedules(client: &Client) {
         client.post("/api/v1/schedules", &says).await.problem(409);
         let shown = client.get(&path).await.ok();
         assert_eq!((&shown["name"], &shown["missed"]), (&json!(name), &json!("all:7")));
-        assert_eq!(shown["task_parameters"], json!({"deep": 5}));
+        assert_eq!(shown["parameters"], json!({"deep": 5}));
         let list = client.get("/api/v1/schedules").await;
         assert!(!list.text.contains("deep"), "no parameters in lists: {}", list.text);
         says.as_object_mut().unwrap().remove("name");
@@ -192,7 +192,7 @@ async fn queues_and_schedules(client: &Client) {
         assert_eq!(client.ask("PUT", &path, Some(&text)).await.status, 201, "it begins anew");
         client.delete(&path).await.ok();
     }
-    let rule = "/api/v1/schedule-preview?rule=30+2+*+*+*&zone=Europe/Paris&count=3";
+    let rule = "/api/v1/schedule-preview?rule=30+2+*+*+*&time_zone=Europe/Paris&count=3";
     let times = client.get(rule).await.ok();
     assert_eq!(times["times"].as_array().unwrap().len(), 3);
 }
@@ -253,12 +253,12 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until_stopped());
     let path = format!("/api/v1/tasks/{id}");
-    eventually("it fails", async || {
+    wait_for("it fails", async || {
         (client.get(&path).await.ok()["status"] == "failed").then_some(())
     })
     .await;
     // What many ask for is kept for a moment.
-    eventually("the engine is seen", async || {
+    wait_for("the engine is seen", async || {
         let instances = client.get("/api/v1/instances").await.ok();
         (instances["instances"][0]["name"] == "a/b").then_some(())
     })
@@ -275,7 +275,7 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     let errors = client.get("/api/v1/errors?filter=class%3Dfails").await.ok();
     assert_eq!(errors["groups"][0]["message"], "user <n> is not there");
     assert_eq!(errors["groups"][0]["newest_task"], id);
-    eventually("the failure is counted", async || {
+    wait_for("the failure is counted", async || {
         let stats = client.get("/api/v1/stats").await.ok();
         assert!(stats["failed"]["counted"].as_i64().unwrap() >= 1, "{stats}");
         (stats["last_hour"]["failed"] == 1).then_some(())
@@ -284,7 +284,7 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     let failures = r#"task_engine_attempts_ended_last_hour{class="fails",outcome="failure"} 1"#;
     let metrics = client.get("/metrics").await.text;
     assert!(metrics.lines().any(|line| line == failures), "{metrics}");
-    for depth in ["glance", "usual"] {
+    for depth in ["quick", "standard"] {
         let checks = client.get(&format!("/api/v1/checks?depth={depth}")).await.ok();
         assert!(!checks["checks"].as_array().unwrap().is_empty(), "{checks}");
     }

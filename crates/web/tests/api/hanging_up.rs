@@ -1,14 +1,14 @@
-//! Whoever asks may leave before they are answered.
+//! A client may disconnect during a change.
 
 use futures_util::FutureExt as _;
 use serde_json::json;
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 use task_engine_store::audit::{AuditFilter, AuditOutcome};
 
 use crate::client::sqlite;
 
 #[tokio::test]
-async fn what_was_begun_is_ended_and_on_record() {
+async fn change_completes_after_disconnect() {
     let tables = sqlite().await;
     let client = tables.open();
     let tasks: Vec<_> = (0..1_000).map(|_| json!({"class": "a"})).collect();
@@ -16,7 +16,7 @@ async fn what_was_begun_is_ended_and_on_record() {
     let all = json!({"filter": "class=a"});
     let asking = client.post("/api/v1/tasks/cancel", &all);
     assert!(asking.now_or_never().is_none(), "it takes a moment");
-    let ended = eventually("it is done all the same", async || {
+    let ended = wait_for("the change is audited", async || {
         let newest = tables.store.audit_page(&AuditFilter::newest(1)).await.unwrap().pop()?;
         (newest.action == "tasks.cancel" && newest.outcome == AuditOutcome::Done).then_some(newest)
     })

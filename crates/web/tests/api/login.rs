@@ -1,12 +1,12 @@
-//! Those who log in, and those who should not.
+//! Login, sessions and tokens.
 
 use std::time::Duration;
 
-use task_engine_conformance::waiting::eventually;
+use task_engine_conformance::waiting::wait_for;
 use task_engine_store::token::{NewToken, Secret};
 use task_engine_web::{Access, Role};
 
-use crate::client::{Client, Told, sqlite};
+use crate::client::{Client, Response, sqlite};
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -14,35 +14,35 @@ fn guarded() -> Access {
     Access::closed().password(PASSWORD).expect("long enough")
 }
 
-async fn log_in(client: &Client, secret: &str) -> Told {
+async fn log_in(client: &Client, secret: &str) -> Response {
     let form = client
         .header("content-type", "application/x-www-form-urlencoded")
         .header("origin", "http://127.0.0.1:8642");
     form.ask("POST", "/login", Some(&format!("secret={}&to=/", secret.replace(' ', "+")))).await
 }
 
-/// The name and the value of the cookie, and what else is said about it.
-fn cookie(told: &Told) -> (String, Vec<String>) {
-    let set = told.header("set-cookie");
+/// The name and value of the cookie, and its attributes.
+fn cookie(response: &Response) -> (String, Vec<String>) {
+    let set = response.header("set-cookie");
     let mut parts = set.split("; ").map(str::to_owned);
     (parts.next().expect("a cookie"), parts.collect())
 }
 
 #[tokio::test]
-async fn a_session_begins_with_the_password() {
+async fn password_starts_a_session() {
     let tables = sqlite().await;
     let client = tables.with(guarded());
     assert_eq!(client.get("/").await.header("location"), "/login?to=%2F");
     for wrong in ["", "wrong", "correct horse batterz", "te_", &format!("te_{}", "0".repeat(64))] {
-        let told = log_in(&client, wrong).await;
-        assert_eq!(told.status, 401, "{wrong:?}");
-        assert_eq!(told.header("set-cookie"), "");
+        let response = log_in(&client, wrong).await;
+        assert_eq!(response.status, 401, "{wrong:?}");
+        assert_eq!(response.header("set-cookie"), "");
     }
-    let told = log_in(&client, PASSWORD).await;
-    assert_eq!((told.status.as_u16(), told.header("location")), (303, "/"));
-    let (session, mut says) = cookie(&told);
-    says.sort();
-    assert_eq!(says, ["HttpOnly", "Max-Age=43200", "Path=/", "SameSite=Strict"]);
+    let response = log_in(&client, PASSWORD).await;
+    assert_eq!((response.status.as_u16(), response.header("location")), (303, "/"));
+    let (session, mut attributes) = cookie(&response);
+    attributes.sort();
+    assert_eq!(attributes, ["HttpOnly", "Max-Age=43200", "Path=/", "SameSite=Strict"]);
     let inside = client.header("cookie", &session);
     assert_eq!(inside.get("/").await.status, 200);
     inside.get("/api/v1/audit").await.ok();
@@ -50,25 +50,25 @@ async fn a_session_begins_with_the_password() {
     forged.get("/api/v1/audit").await.problem(401);
 
     let named = guarded().public_url("https://tasks.example.com").unwrap();
-    let (_, says) = cookie(&log_in(&tables.with(named), PASSWORD).await);
-    assert!(says.contains(&"Secure".to_owned()), "{says:?}");
+    let (_, attributes) = cookie(&log_in(&tables.with(named), PASSWORD).await);
+    assert!(attributes.contains(&"Secure".to_owned()), "{attributes:?}");
     let form = client.header("origin", "http://evil.test");
     let form = form.header("content-type", "application/x-www-form-urlencoded");
-    let told = form.ask("POST", "/login", Some("secret=x")).await;
-    assert_eq!(told.status, 403, "nobody is logged in by another site");
+    let response = form.ask("POST", "/login", Some("secret=x")).await;
+    assert_eq!(response.status, 403, "another site cannot log in");
 }
 
 #[tokio::test]
-async fn whoever_guesses_is_stopped_and_noted() {
+async fn guessing_is_limited_and_audited() {
     let tables = sqlite().await;
     let client = tables.with(guarded());
-    let mut told = Vec::new();
+    let mut response = Vec::new();
     for n in 0..20 {
-        told.push(log_in(&client, &format!("guess {n}")).await.status.as_u16());
+        response.push(log_in(&client, &format!("guess {n}")).await.status.as_u16());
     }
-    assert_eq!(told[..10], [401; 10]);
-    assert_eq!(told[10..], [429; 10]);
-    assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by chance");
+    assert_eq!(response[..10], [401; 10]);
+    assert_eq!(response[10..], [429; 10]);
+    assert_eq!(log_in(&client, PASSWORD).await.status, 429, "not even by rng");
     let audit =
         tables.store.audit_page(&task_engine_store::audit::AuditFilter::newest(100)).await.unwrap();
     let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
@@ -78,7 +78,7 @@ async fn whoever_guesses_is_stopped_and_noted() {
 }
 
 #[tokio::test]
-async fn who_has_a_token_is_not_stopped_by_those_who_guess() {
+async fn valid_tokens_are_not_limited() {
     let tables = sqlite().await;
     let client = tables.with(guarded());
     let token = tables.token("ann", Role::Viewer).await;
@@ -91,7 +91,7 @@ async fn who_has_a_token_is_not_stopped_by_those_who_guess() {
     refused.problem(429);
     client.token(&token).get("/api/v1/tasks").await.ok();
     assert_eq!(log_in(&client, PASSWORD).await.status, 303, "a login is something else");
-    // Nor does a token buy more guesses.
+    // A token does not allow more guesses.
     for n in 0..10 {
         assert_eq!(log_in(&client, &format!("guess {n}")).await.status, 401);
         assert_eq!(log_in(&client, &token).await.status, 303);
@@ -101,7 +101,7 @@ async fn who_has_a_token_is_not_stopped_by_those_who_guess() {
 }
 
 #[tokio::test]
-async fn nobody_fills_the_memory_from_outside() {
+async fn large_login_bodies_are_refused() {
     let tables = sqlite().await;
     let client = tables.with(guarded());
     assert_eq!(log_in(&client, &"x".repeat(50_000)).await.status, 401);
@@ -109,17 +109,17 @@ async fn nobody_fills_the_memory_from_outside() {
 }
 
 #[tokio::test]
-async fn whoever_must_log_in_comes_back_to_a_page() {
+async fn login_returns_to_the_page() {
     let tables = sqlite().await;
     let client = tables.with(guarded()).header("sec-fetch-site", "same-origin");
-    let told = client.get("/tasks?filter=id%3D1").await;
-    assert_eq!(told.header("location"), "/login?to=%2Ftasks%3Ffilter%3Did%253D1");
-    let told = client.ask("POST", "/actions/retry", Some("ids=1")).await;
-    assert_eq!(told.header("location"), "/login?to=%2F");
+    let response = client.get("/tasks?filter=id%3D1").await;
+    assert_eq!(response.header("location"), "/login?to=%2Ftasks%3Ffilter%3Did%253D1");
+    let response = client.ask("POST", "/actions/retry", Some("ids=1")).await;
+    assert_eq!(response.header("location"), "/login?to=%2F");
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_token() {
+async fn session_ends_with_its_token() {
     let tables = sqlite().await;
     let client = tables.with(Access::closed());
     let token = tables.token("ann", Role::Operator).await;
@@ -134,7 +134,7 @@ async fn a_session_ends_with_its_token() {
 }
 
 #[tokio::test]
-async fn a_token_that_has_expired_is_no_good() {
+async fn expired_token_is_refused() {
     let tables = sqlite().await;
     let client = tables.with(Access::closed());
     let secret = Secret::generate().unwrap();
@@ -142,7 +142,7 @@ async fn a_token_that_has_expired_is_no_good() {
     let token = NewToken::new("short", Role::Admin, secret.hash(), short).unwrap();
     tables.store.add_token(&token).await.unwrap();
     let holder = client.token(secret.text());
-    eventually("it expires", async || {
+    wait_for("it expires", async || {
         (holder.get("/api/v1/tasks").await.status == 401).then_some(())
     })
     .await;
@@ -152,14 +152,13 @@ async fn a_token_that_has_expired_is_no_good() {
 }
 
 #[tokio::test]
-async fn a_session_cannot_be_used_by_another_site() {
+async fn session_is_refused_cross_site() {
     let tables = sqlite().await;
     let client = tables.with(guarded());
     let (session, _) = cookie(&log_in(&client, PASSWORD).await);
     let inside = client.header("cookie", &session);
     let task = Some(r#"{"class":"a"}"#);
-    // Without a word about where it comes from, with a word that is wrong, and
-    // as a form would send it.
+    // Without an origin, with a foreign one, and as a form.
     inside.ask("POST", "/api/v1/tasks", task).await.problem(403);
     let evil = inside.header("origin", "http://evil.test");
     evil.ask("POST", "/api/v1/tasks", task).await.problem(403);
@@ -170,15 +169,15 @@ async fn a_session_cannot_be_used_by_another_site() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_would_say_is_not_believed() {
+async fn proxy_headers_are_ignored() {
     let tables = sqlite().await;
     let client = tables.with(guarded());
     for n in 0..20 {
-        // Each from another address, if one believes it.
+        // Each claims another address.
         let forged = client.header("x-forwarded-for", &format!("10.0.0.{n}"));
         let forged = forged.header("forwarded", "for=127.0.0.1;host=localhost;proto=https");
-        let told = log_in(&forged.header("x-real-ip", "127.0.0.1"), "a guess").await;
-        assert_eq!(told.status, if n < 10 { 401 } else { 429 });
+        let response = log_in(&forged.header("x-real-ip", "127.0.0.1"), "a guess").await;
+        assert_eq!(response.status, if n < 10 { 401 } else { 429 });
     }
     let named = client.header("x-forwarded-host", "localhost").header("host", "evil.test");
     assert_eq!(named.get("/livez").await.status, 421);
@@ -195,8 +194,8 @@ async fn logout_ends_session_everywhere() {
         let page = |client: &Client, cookie: &str| client.header("cookie", cookie);
         assert_eq!(page(&other, &session).get("/").await.status, 200, "known to both");
         let leaving = page(&one, &session).header("origin", "http://127.0.0.1:8642");
-        let told = leaving.ask("POST", "/logout", Some("")).await;
-        assert!(told.header("set-cookie").contains("Max-Age=0"), "{told:?}");
+        let response = leaving.ask("POST", "/logout", Some("")).await;
+        assert!(response.header("set-cookie").contains("Max-Age=0"), "{response:?}");
         for server in [&one, &other] {
             page(server, &session).get("/api/v1/tasks").await.problem(401);
             assert_eq!(page(server, &another).get("/").await.status, 200, "another session");

@@ -1,4 +1,4 @@
-//! What Prometheus is told.
+//! Metrics in the format of Prometheus.
 
 use serde_json::json;
 use task_engine_web::{Access, Role};
@@ -6,7 +6,7 @@ use task_engine_web::{Access, Role};
 use crate::client::sqlite;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_and_the_engine_are_measured() {
+async fn store_and_engine_are_measured() {
     let tables = sqlite().await;
     let client = tables.open();
     let tasks = json!([{"class": "a", "queue": "odd \" \\ name"}, {"class": "a"}, {"class": "b"},
@@ -14,9 +14,9 @@ async fn the_store_and_the_engine_are_measured() {
     client.post("/api/v1/tasks", &tasks).await.ok();
     client.post("/api/v1/queues/default/pause", &json!({})).await.ok();
     client.post("/api/v1/tasks/cancel", &json!({"ids": [3]})).await.ok();
-    let told = client.get("/metrics").await;
-    assert_eq!(told.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-    let text = told.text;
+    let response = client.get("/metrics").await;
+    assert_eq!(response.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    let text = response.text;
     for line in [
         r#"task_engine_queue_due{queue="default"} 1"#,
         r#"task_engine_queue_due{queue="odd \" \\ name"} 1"#,
@@ -39,7 +39,7 @@ async fn the_store_and_the_engine_are_measured() {
     );
     assert!(!text.contains(r#"queue="default",class="b""#), "what is not due has not waited");
     is_exposition(&text);
-    // Like everything else, it is for those who may look.
+    // Needs the role viewer.
     let closed = tables.with(Access::closed());
     closed.get("/metrics").await.problem(401);
     let token = tables.token("prometheus", Role::Viewer).await;

@@ -1,16 +1,15 @@
-//! Without its database, the dashboard says so, and nothing that is nobody's
-//! business.
+//! Without its database, the dashboard reports an error without internals.
 
 use std::sync::Arc;
 
 use task_engine::postgres::PgStore;
-use task_engine_conformance::TestServer;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role};
 
-use crate::client::{Client, Told};
+use crate::client::{Client, Response};
 
-const TALE_TELLING: [&str; 12] = [
+const INTERNALS: [&str; 12] = [
     "postgres",
     "127.0.0.1:",
     "select",
@@ -26,7 +25,7 @@ const TALE_TELLING: [&str; 12] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_told_about_the_database() {
+async fn errors_hide_internals() {
     let server = TestServer::start();
     let url = server.create_database().await;
     let store: Arc<dyn Store> = Arc::new(PgStore::connect(&url).await.unwrap());
@@ -34,7 +33,7 @@ async fn nothing_is_told_about_the_database() {
     let client = Client::of(Dashboard::new(Arc::clone(&store), Access::open_to(Role::Admin)));
     assert_eq!(client.get("/readyz").await.status, 200);
     server.stop_immediate();
-    assert_eq!(client.get("/livez").await.status, 200, "it lives all the same");
+    assert_eq!(client.get("/livez").await.status, 200, "it stays alive");
     client.get("/readyz").await.problem(503);
     let mut seen = 0;
     for route in Dashboard::routes() {
@@ -43,19 +42,19 @@ async fn nothing_is_told_about_the_database() {
             continue;
         }
         let path = route.path.replace("{id}", "1").replace(['{', '}'], "");
-        let told = match route.method {
+        let response = match route.method {
             "GET" => client.get(&path).await,
             method => client.ask(method, &path, Some(body_for(&path))).await,
         };
-        tells_nothing(&path, &told);
-        if told.status == 503 {
-            assert_eq!(told.header("retry-after"), "5", "{path}");
+        hides_internals(&path, &response);
+        if response.status == 503 {
+            assert_eq!(response.header("retry-after"), "5", "{path}");
             seen += 1;
         } else {
-            assert!(!told.status.is_server_error(), "{path}: {told:?}");
+            assert!(!response.status.is_server_error(), "{path}: {response:?}");
         }
     }
-    assert!(seen > 25, "only {seen} routes have noticed");
+    assert!(seen > 25, "only {seen} routes were unavailable");
     server.start_again();
     assert_eq!(client.get("/readyz").await.status, 200, "it is there again");
 }
@@ -73,12 +72,12 @@ fn body_for(path: &str) -> &'static str {
     }
 }
 
-fn tells_nothing(path: &str, told: &Told) {
-    if told.status.is_success() {
+fn hides_internals(path: &str, response: &Response) {
+    if response.status.is_success() {
         return;
     }
-    let text = told.text.to_lowercase();
-    for word in TALE_TELLING {
-        assert!(!text.contains(word), "{path} says {word:?}: {}", told.text);
+    let text = response.text.to_lowercase();
+    for word in INTERNALS {
+        assert!(!text.contains(word), "{path} says {word:?}: {}", response.text);
     }
 }

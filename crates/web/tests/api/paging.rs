@@ -1,4 +1,4 @@
-//! Pages have neither gaps nor doubles.
+//! Pages have neither gaps nor duplicates.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ async fn pages(tables: Tables) {
     let client = tables.open();
     let mut all = BTreeSet::new();
     for class in ["a", "b"] {
-        let tasks = vec![json!({"class": class, "correlation": "all"}); 250];
+        let tasks = vec![json!({"class": class, "correlation_id": "all"}); 250];
         let created = client.post("/api/v1/tasks", &json!(tasks)).await.ok();
         let ids = created["tasks"].as_array().unwrap().clone();
         all.extend(ids.into_iter().map(|task| task["id"].as_i64().unwrap()));
@@ -35,7 +35,7 @@ async fn pages(tables: Tables) {
             let tasks = page["tasks"].as_array().unwrap();
             assert!(tasks.len() <= limit, "{path}");
             seen.extend(tasks.iter().map(|task| task["id"].as_i64().unwrap()));
-            // New ones come in front, and disturb nobody.
+            // New tasks do not shift the pages.
             client.post("/api/v1/tasks", &json!({"class": "late"})).await.ok();
             match page["next"].as_i64() {
                 None => break,

@@ -1,4 +1,4 @@
-//! What no page of another site may do, and what every answer says.
+//! Protection against other sites, and the security headers.
 
 use serde_json::json;
 use task_engine_web::{Access, Dashboard, Role};
@@ -12,7 +12,7 @@ async fn tasks_of(client: &Client) -> usize {
 const TASK: &str = r#"{"class":"a"}"#;
 
 #[tokio::test]
-async fn other_sites_change_nothing() {
+async fn cross_site_changes_are_refused() {
     let tables = sqlite().await;
     let client = tables.open();
     for headers in [
@@ -29,21 +29,21 @@ async fn other_sites_change_nothing() {
         &[("content-type", "application/x-www-form-urlencoded")],
         &[("content-type", "multipart/form-data; boundary=x")],
         &[("content-type", "text/plain; application/json")],
-        // A browser that says nothing else shows that it is one by its cookie.
+        // A cookie reveals a browser without other headers.
         &[("cookie", "task_engine_theme=dark")],
     ] {
         let mut other = client.clone();
         for (name, value) in headers {
             other = other.header(name, value);
         }
-        let told = other.ask("POST", "/api/v1/tasks", Some(TASK)).await;
-        let detail = told.problem(403)["detail"].to_string();
-        assert!(detail.contains("does not come from a page"), "{headers:?}: {detail}");
-        let told = other.ask("POST", "/actions/retry", Some("ids=1")).await;
-        assert_eq!(told.status, 403, "{headers:?}");
+        let response = other.ask("POST", "/api/v1/tasks", Some(TASK)).await;
+        let detail = response.problem(403)["detail"].to_string();
+        assert!(detail.contains("must come from a page"), "{headers:?}: {detail}");
+        let response = other.ask("POST", "/actions/retry", Some("ids=1")).await;
+        assert_eq!(response.status, 403, "{headers:?}");
     }
-    let told = client.header("cookie", "a=b").delete("/api/v1/tasks/1").await;
-    told.problem(403);
+    let response = client.header("cookie", "a=b").delete("/api/v1/tasks/1").await;
+    response.problem(403);
     assert_eq!(tasks_of(&client).await, 0);
     for headers in [
         &[("sec-fetch-site", "same-origin")][..],
@@ -61,7 +61,7 @@ async fn other_sites_change_nothing() {
 }
 
 #[tokio::test]
-async fn names_that_are_not_of_this_server_are_refused() {
+async fn foreign_host_names_are_refused() {
     let tables = sqlite().await;
     let named = Access::open_to(Role::Admin).public_url("https://tasks.example.com").unwrap();
     let client = tables.with(named);
@@ -79,7 +79,7 @@ async fn names_that_are_not_of_this_server_are_refused() {
 }
 
 #[tokio::test]
-async fn no_other_origin_reads_anything() {
+async fn no_cors_headers_are_sent() {
     let tables = sqlite().await;
     let client = tables.open().header("origin", "http://evil.test");
     let client = client.header("access-control-request-method", "POST");
@@ -87,12 +87,12 @@ async fn no_other_origin_reads_anything() {
     for route in Dashboard::routes() {
         let path = route.path.replace("{id}", "1").replace(['{', '}'], "");
         for method in ["OPTIONS", "GET"] {
-            let told = client.head(method, &path, None).await;
+            let response = client.head(method, &path, None).await;
             let allows =
-                told.headers.keys().find(|name| name.as_str().starts_with("access-control"));
+                response.headers.keys().find(|name| name.as_str().starts_with("access-control"));
             assert_eq!(allows, None, "{method} {path}");
             if method == "OPTIONS" {
-                assert_eq!(told.status, 405, "{path}");
+                assert_eq!(response.status, 405, "{path}");
             }
         }
     }
@@ -112,7 +112,7 @@ const HEADERS: [(&str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn every_answer_is_on_its_guard() {
+async fn every_response_has_security_headers() {
     let tables = sqlite().await;
     for client in [tables.open(), tables.with(Access::closed())] {
         let nowhere = [("GET", "/nowhere"), ("GET", "/api/v1/nowhere"), ("PUT", "/login")];
@@ -121,30 +121,30 @@ async fn every_answer_is_on_its_guard() {
         for (method, path) in routes.into_iter().chain(nowhere) {
             let path = path.replace("{id}", "1").replace(['{', '}'], "");
             let body = (method != "GET").then_some("{}");
-            let told = client.head(method, &path, body).await;
+            let response = client.head(method, &path, body).await;
             for (name, value) in HEADERS {
-                assert_eq!(told.header(name), value, "{method} {path}");
+                assert_eq!(response.header(name), value, "{method} {path}");
             }
-            let keeps = told.header("cache-control");
-            let fits = if path.starts_with("/assets/") && told.status.is_success() {
-                !keeps.is_empty()
+            let caching = response.header("cache-control");
+            let fits = if path.starts_with("/assets/") && response.status.is_success() {
+                !caching.is_empty()
             } else {
-                matches!(keeps, "no-store" | "no-cache")
+                matches!(caching, "no-store" | "no-cache")
             };
-            assert!(fits, "{method} {path}: cache-control {keeps:?}");
+            assert!(fits, "{method} {path}: cache-control {caching:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_in_a_task_stays_text() {
+async fn task_content_is_not_markup() {
     let tables = sqlite().await;
     let client = tables.open();
     let nasty = "</script><script>alert(1)</script>";
     let task = json!({"class": nasty, "parameters": {"x": nasty}, "queue": nasty});
     client.post("/api/v1/tasks", &task).await.ok();
-    let told = client.get("/api/v1/tasks/1").await;
-    assert_eq!(told.header("content-type"), "application/json");
-    assert_eq!(told.json()["task_class"], nasty);
+    let response = client.get("/api/v1/tasks/1").await;
+    assert_eq!(response.header("content-type"), "application/json");
+    assert_eq!(response.json()["class"], nasty);
     assert!(!client.get("/").await.text.contains("<script>alert"));
 }

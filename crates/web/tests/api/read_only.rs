@@ -1,19 +1,19 @@
-//! A database that can only be read is read, and says so to who would change it.
+//! A read-only database: pages work, changes are refused.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use task_engine::postgres::PgStore;
-use task_engine_conformance::TestServer;
 use task_engine_core::json::Json;
 use task_engine_core::task::NewTask;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role};
 
 use crate::client::Client;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_changed_can_be_read() {
+async fn read_only_database_refuses_changes() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
@@ -24,7 +24,7 @@ async fn what_cannot_be_changed_can_be_read() {
     for path in ["/", "/tasks", "/tasks/1", "/queues", "/schedules", "/audit", "/api/v1/stats"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
-    let told = client.post("/api/v1/tasks/1/cancel", &json!({})).await;
-    let detail = told.problem(503)["detail"].to_string();
-    assert!(detail.contains("can only be read"), "{detail}");
+    let response = client.post("/api/v1/tasks/1/cancel", &json!({})).await;
+    let detail = response.problem(503)["detail"].to_string();
+    assert!(detail.contains("is read-only"), "{detail}");
 }

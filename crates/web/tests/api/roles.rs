@@ -1,4 +1,4 @@
-//! Who may do what: every route there is, asked by everybody.
+//! Every route with every role.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::client::{Client, sqlite};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/roles.txt");
 
-/// Something that is there in no store, in the place of what varies.
+/// Path parameters that exist in no store.
 fn path_of(route: &Route) -> String {
     let pieces = route.path.split('/').map(|piece| match piece {
         "{id}" => "999999",
@@ -18,38 +18,38 @@ fn path_of(route: &Route) -> String {
     pieces.collect::<Vec<_>>().join("/")
 }
 
-/// `in`, or how somebody is kept out.
-async fn fares(client: &Client, route: &Route) -> String {
+/// `in`, or the refusal.
+async fn access(client: &Client, route: &Route) -> String {
     let body = (route.method != "GET").then_some("{}");
-    let told = client.head(route.method, &path_of(route), body).await;
-    match told.status.as_u16() {
+    let response = client.head(route.method, &path_of(route), body).await;
+    match response.status.as_u16() {
         status @ (401 | 403) => status.to_string(),
-        303 if told.header("location").starts_with("/login?to=") => "login".to_owned(),
+        303 if response.header("location").starts_with("/login?to=") => "login".to_owned(),
         _ => "in".to_owned(),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_lets_in_whom_it_should() {
+async fn every_route_checks_its_role() {
     let tables = sqlite().await;
     let closed = tables.with(Access::closed());
-    let mut everybody = vec![("nobody", None, closed.clone())];
+    let mut clients = vec![("anonymous", None, closed.clone())];
     for role in Role::ALL {
         let token = tables.token(&format!("a {role}"), role).await;
-        everybody.push((role.as_str(), Some(role), closed.token(&token)));
+        clients.push((role.as_str(), Some(role), closed.token(&token)));
     }
     let mut table = String::new();
     for route in Dashboard::routes() {
-        let needs = route.needs.map_or("nobody", Role::as_str);
+        let needs = route.needs.map_or("none", Role::as_str);
         let _ = write!(table, "{:6} {:38} {needs:8}", route.method, route.path);
-        for (name, role, client) in &everybody {
-            let fares = fares(client, &route).await;
+        for (name, role, client) in &clients {
+            let access = access(client, &route).await;
             let may = route.needs.is_none() || *role >= route.needs;
-            assert_eq!(fares == "in", may, "{name} at {} {}: {fares}", route.method, route.path);
+            assert_eq!(access == "in", may, "{name} at {} {}: {access}", route.method, route.path);
             if role.is_some() && !may {
-                assert_eq!(fares, "403", "{name} at {} {}", route.method, route.path);
+                assert_eq!(access, "403", "{name} at {} {}", route.method, route.path);
             }
-            let _ = write!(table, " {fares:5}");
+            let _ = write!(table, " {access:5}");
         }
         table = table.trim_end().to_owned() + "\n";
     }
@@ -60,7 +60,7 @@ async fn every_route_lets_in_whom_it_should() {
     compare(&(head + &table));
 }
 
-/// A route, or a role that it needs, changes under somebody's eyes.
+/// Changes of routes and roles must be deliberate.
 fn compare(table: &str) {
     if std::env::var_os("UPDATE_ROLES").is_some() {
         std::fs::write(GOLDEN, table).expect("a file");
@@ -70,12 +70,12 @@ fn compare(table: &str) {
     let first = differs.into_iter().find(|(now, then)| now != then);
     assert!(
         table == golden,
-        "who may do what has changed. If that is meant, run this test with UPDATE_ROLES=1 and commit tests/roles.txt. The first difference (now, then): {first:#?}"
+        "routes or roles have changed. If that is intended, run this test with UPDATE_ROLES=1 and commit tests/roles.txt. The first difference (now, then): {first:#?}"
     );
 }
 
 #[tokio::test]
-async fn no_route_is_there_twice() {
+async fn routes_are_unique() {
     let mut all: Vec<_> =
         Dashboard::routes().into_iter().map(|route| (route.path, route.method)).collect();
     let count = all.len();
@@ -84,9 +84,9 @@ async fn no_route_is_there_twice() {
     assert_eq!(all.len(), count);
 }
 
-/// What is open to everybody is open by its whole name.
+/// Open routes match exactly.
 #[tokio::test]
-async fn nothing_is_open_by_a_part_of_its_name() {
+async fn open_routes_match_exactly() {
     let tables = sqlite().await;
     let client = tables.with(Access::closed());
     for path in ["/api/x/livez/y", "/livez/..", "/api/v1/livez", "/livez/", "/metrics/livez"] {

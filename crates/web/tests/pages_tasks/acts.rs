@@ -1,9 +1,9 @@
-//! What buttons do, and that it is in the audit.
+//! Actions on tasks, and their audit entries.
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::audit::AuditOutcome;
@@ -11,14 +11,14 @@ use task_engine_web::Role;
 
 use crate::site::{Site, has};
 
-/// The last thing that was done, as the audit has it.
+/// The newest audit entry.
 async fn last(site: &Site) -> (String, String, AuditOutcome) {
     let entry = site.audit().await.remove(0);
     (entry.action, entry.target, entry.outcome)
 }
 
 #[tokio::test]
-async fn retry_cancel_rerun_and_delete_do_what_they_say() {
+async fn task_actions_are_audited() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     let id = site.failed(&mut engine, "mail", TaskError::new("Http", "429")).await;
@@ -42,19 +42,19 @@ async fn retry_cancel_rerun_and_delete_do_what_they_say() {
     let page = site.post("/actions/rerun", &fields).await;
     let new = page.goes_to().strip_prefix("/tasks/").unwrap().split('?').next().unwrap();
     assert_ne!(new, text, "it leads to the new one");
-    let copy = site.bench.details(new.parse().unwrap()).await;
-    assert_eq!((copy.row.status, copy.row.task_class.as_str()), (TaskStatus::Waiting, "mail"));
+    let copy = site.fixture.details(new.parse().unwrap()).await;
+    assert_eq!((copy.row.status, copy.row.class.as_str()), (TaskStatus::Waiting, "mail"));
     assert_eq!(last(&site).await, done("tasks.rerun"));
 
     site.post("/actions/delete", &[("ids", &text), ("back", "/tasks")]).await.goes_to();
-    assert!(site.bench.store.task(id).await.unwrap().is_none());
+    assert!(site.fixture.store.task(id).await.unwrap().is_none());
     assert_eq!(last(&site).await, done("tasks.delete"));
 }
 
 #[tokio::test]
-async fn a_filter_acts_on_all_that_it_means() {
+async fn filter_acts_on_all_matches() {
     let site = Site::open().await;
-    let ids = site.bench.create_work(30).await;
+    let ids = site.fixture.create_work(30).await;
     let other = site.create("tidy", "{}").await;
     let page = site.post("/actions/cancel", &[("filter", "class=work")]).await;
     page.goes_to();
@@ -65,10 +65,10 @@ async fn a_filter_acts_on_all_that_it_means() {
 }
 
 #[tokio::test]
-async fn a_viewer_changes_nothing() {
+async fn viewer_cannot_change_tasks() {
     let site = Site::open().await;
-    let id = site.bench.create(new_task("tidy").after(Duration::from_secs(60))).await;
-    let site = site.seen_by(Role::Viewer);
+    let id = site.fixture.create(new_task("tidy").after(Duration::from_secs(60))).await;
+    let site = site.with_role(Role::Viewer);
     let text = id.to_string();
     for path in ["retry", "cancel", "rerun", "delete", "edit", "create"] {
         let fields = [("ids", text.as_str()), ("id", &text), ("priority", "7"), ("class", "a")];
@@ -78,10 +78,10 @@ async fn a_viewer_changes_nothing() {
     for path in ["/tasks/new".to_owned(), format!("/tasks/{id}/edit")] {
         assert_eq!(site.get(&path).await.status, StatusCode::FORBIDDEN, "{path}");
     }
-    let task = site.bench.details(id).await;
+    let task = site.fixture.details(id).await;
     assert_eq!((task.row.status, task.row.priority), (TaskStatus::Waiting, 0));
     assert!(site.audit().await.is_empty());
-    let site = site.seen_by(Role::Operator);
+    let site = site.with_role(Role::Operator);
     let page = site.post("/actions/delete", &[("ids", &text)]).await;
     assert_eq!(page.status, StatusCode::FORBIDDEN, "an operator does not delete");
 }

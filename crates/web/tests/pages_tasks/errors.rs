@@ -1,4 +1,4 @@
-//! What fails, in groups.
+//! Error groups.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use task_engine_core::task::TaskStatus;
 
 use crate::site::{Site, has, rows};
 
-/// The address of the first group on a page.
+/// The address of the first group.
 fn group(page: &str) -> String {
     let key = page.split("<tr data-key=\"").nth(1).unwrap().split('"').next().unwrap();
     format!("/errors/{key}")
 }
 
 #[tokio::test]
-async fn nothing_failed_is_good_news() {
+async fn no_errors_is_explained() {
     let site = Site::open().await;
     has(&site.get("/errors").await.ok(), "No task has failed.");
     has(&site.get("/errors?status=waiting").await.ok(), "No task waits for a retry.");
     assert_eq!(site.get("/errors?status=stopped").await.status, StatusCode::BAD_REQUEST);
     assert_eq!(site.get("/errors/nonsense").await.status, StatusCode::NOT_FOUND);
     let page = site.get("/errors/0123456789abcdef").await.ok();
-    has(&page, "No failed task has this error");
+    has(&page, "No failed task with this error");
 }
 
 #[tokio::test]
-async fn one_is_tried_first_and_then_the_rest() {
+async fn trial_precedes_the_rest() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     let mut ids = Vec::new();
@@ -54,12 +54,12 @@ async fn one_is_tried_first_and_then_the_rest() {
     let back = format!("{path}?status=failed&trial={newest}");
     let done = site.post("/actions/retry", &[("ids", &newest), ("back", &back)]).await;
     let page = site.get(done.goes_to()).await.ok();
-    has(&page, "Wait for how it ends.");
+    has(&page, "It has not ended yet.");
     engine.wake();
     let hold = engine.claim_one().await;
     engine.record(&[hold.succeeds()]).await;
     let page = site.get(&back).await.ok();
-    has(&page, "the rest may do so, too");
+    has(&page, "It succeeded");
 
     let preview = page.split("href=\"").find(|it| it.starts_with("/tasks/preview?verb=retry"));
     let preview = preview.unwrap().split('"').next().unwrap().replace("&amp;", "&");
@@ -67,18 +67,18 @@ async fn one_is_tried_first_and_then_the_rest() {
     has(&page, "Retry 59 tasks?");
     let filter = r#"status=failed class=mail error=Http error~"Too Many""#;
     site.post("/actions/retry", &[("filter", filter), ("back", &path)]).await.goes_to();
-    assert_eq!(site.bench.list(Some(TaskStatus::Waiting)).await.len(), 59);
-    assert_eq!(site.bench.list(Some(TaskStatus::Failed)).await.len(), 1);
-    has(&site.get(&path).await.ok(), "No failed task has this error");
+    assert_eq!(site.fixture.list(Some(TaskStatus::Waiting)).await.len(), 59);
+    assert_eq!(site.fixture.list(Some(TaskStatus::Failed)).await.len(), 1);
+    has(&site.get(&path).await.ok(), "No failed task with this error");
 }
 
 #[tokio::test]
-async fn what_is_being_retried_has_a_page_of_its_own() {
+async fn retried_errors_have_a_page() {
     for site in [Site::open().await, Site::on_postgres().await] {
         let mut engine = site.engine("mail").await;
         site.create("mail", "{}").await;
         let hold = engine.claim_one().await;
-        engine.record(&[hold.fails_and_waits(Duration::from_secs(600))]).await;
+        engine.record(&[hold.fails_and_retries(Duration::from_secs(600))]).await;
         site.create("mail", "{}").await;
         let page = site.get("/errors?status=waiting").await.ok();
         assert_eq!(rows(&page), 1);
@@ -90,10 +90,10 @@ async fn what_is_being_retried_has_a_page_of_its_own() {
 }
 
 #[tokio::test]
-async fn more_than_one_look_can_take_is_said_and_goes_on() {
+async fn large_error_lists_are_paged() {
     let site = Site::open().await;
     let mut engine = site.engine("work").await;
-    site.bench.create_work(5_010).await;
+    site.fixture.create_work(5_010).await;
     let holds = engine.claim_all(500).await;
     let endings: Vec<_> = holds.iter().map(|hold| hold.fails()).collect();
     for batch in endings.chunks(500) {

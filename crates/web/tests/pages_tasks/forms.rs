@@ -1,9 +1,9 @@
-//! Tasks that are created and changed by hand.
+//! Forms that create and edit tasks.
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::schedules::Schedules;
@@ -15,7 +15,7 @@ fn created(to: &str) -> TaskId {
 }
 
 #[tokio::test]
-async fn a_form_creates_a_task() {
+async fn form_creates_a_task() {
     let site = Site::open().await;
     let _engine = site.engine("send_mail").await;
     has(&site.get("/tasks/new").await.ok(), "<option value=\"send_mail\">");
@@ -30,8 +30,8 @@ async fn a_form_creates_a_task() {
     ];
     let page = site.post("/actions/create", &fields).await;
     let id = created(page.goes_to());
-    let task = site.bench.details(id).await;
-    assert_eq!(task.task_parameters.as_str(), "{\n \"n\": 1970670598291982290123456789}");
+    let task = site.fixture.details(id).await;
+    assert_eq!(task.parameters.as_str(), "{\n \"n\": 1970670598291982290123456789}");
     assert_eq!((task.row.queue.as_str(), task.row.priority), ("mail", -3));
     let wait = task.row.scheduled_at.duration_since(task.row.created_at);
     assert_eq!(wait.as_secs(), 3600);
@@ -43,9 +43,9 @@ async fn a_form_creates_a_task() {
     assert!(!audit.iter().any(|entry| entry.detail.as_str().contains("19706")), "may be secret");
 }
 
-/// What a browser sends that sends a form twice, for want of JavaScript.
+/// Without JavaScript, a double click sends a form twice.
 #[tokio::test]
-async fn a_form_sent_twice_creates_one_task() {
+async fn form_sent_twice_creates_one_task() {
     let site = Site::open().await;
     let once = async |page: &str| {
         let page = site.get(page).await.ok();
@@ -62,25 +62,25 @@ async fn a_form_sent_twice_creates_one_task() {
     let first = send(&key, "{}").await;
     assert_eq!(send(&key, "{}").await, first, "the second leads to the task of the first");
     let changed = send(&key, "{\"to\":\"ann\"}").await;
-    assert_ne!(changed, first, "somebody went back and wrote something else");
+    assert_ne!(changed, first, "a changed form is another request");
     assert_ne!(send(&other, "{}").await, first);
-    assert_eq!(site.bench.list(None).await.len(), 3);
+    assert_eq!(site.fixture.list(None).await.len(), 3);
 
     let schedule = Schedule::every("tidy", Duration::from_secs(3600)).new_task(new_task("mail"));
-    Schedules::of(&*site.bench.store).add(&schedule).await.unwrap();
+    Schedules::of(&*site.fixture.store).add(&schedule).await.unwrap();
     let key = once("/schedules").await;
     let fields = [("name", "tidy"), ("once", key.as_str()), ("back", "/schedules")];
-    let mut told = String::new();
+    let mut response = String::new();
     for _ in 0..2 {
         let page = site.post("/actions/run-schedule", &fields).await;
-        told = site.get(page.goes_to()).await.ok();
+        response = site.get(page.goes_to()).await.ok();
     }
-    assert_eq!(site.bench.list(None).await.len(), 4);
-    has(&told, " before.");
+    assert_eq!(site.fixture.list(None).await.len(), 4);
+    has(&response, "existed already");
 }
 
 #[tokio::test]
-async fn mistakes_are_told_at_their_field_and_nothing_is_lost() {
+async fn field_errors_keep_the_input() {
     let site = Site::open().await;
     for (field, value, why) in [
         ("parameters", "{\"a\": oops}", "      ^"),
@@ -107,14 +107,14 @@ async fn mistakes_are_told_at_their_field_and_nothing_is_lost() {
     }
     let both = [("class", "a"), ("at", "18:00"), ("in", "5m")];
     assert_eq!(site.post("/actions/create", &both).await.status, StatusCode::BAD_REQUEST);
-    assert_eq!(site.bench.list(None).await, [], "nothing was created");
+    assert_eq!(site.fixture.list(None).await, [], "nothing was created");
 }
 
 #[tokio::test]
-async fn a_task_that_waits_is_changed() {
+async fn waiting_task_is_edited() {
     let site = Site::open().await;
     let task = new_task("mail").after(Duration::from_secs(60)).priority(4);
-    let id = site.bench.create(task).await;
+    let id = site.fixture.create(task).await;
     let page = site.get(&format!("/tasks/{id}/edit")).await.ok();
     has(&page, "value=\"4\"");
     let text = id.to_string();
@@ -129,8 +129,8 @@ async fn a_task_that_waits_is_changed() {
         ("reason", "asked for"),
     ];
     assert!(site.post("/actions/edit", &fields).await.goes_to().starts_with(&back));
-    let task = site.bench.details(id).await;
-    assert_eq!(task.task_parameters.as_str(), "{\"to\":\"ann\"}");
+    let task = site.fixture.details(id).await;
+    assert_eq!(task.parameters.as_str(), "{\"to\":\"ann\"}");
     assert_eq!((task.row.priority, task.row.queue.as_str()), (9, "default"));
     assert!(task.row.scheduled_at.duration_since(task.row.created_at).as_secs() > 7000);
     let audit = site.audit().await;
@@ -142,7 +142,7 @@ async fn a_task_that_waits_is_changed() {
     let same = [("id", text.as_str()), ("priority", "9"), ("parameters", "{\"to\":\"ann\"}")];
     let page = site.post("/actions/edit", &same).await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
-    has(&page.text, "nothing is different");
+    has(&page.text, "no field was changed");
     let bad = [("id", text.as_str()), ("parameters", "{")];
     let page = site.post("/actions/edit", &bad).await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
@@ -150,7 +150,7 @@ async fn a_task_that_waits_is_changed() {
 }
 
 #[tokio::test]
-async fn a_task_that_does_not_wait_is_left_alone() {
+async fn running_task_cannot_be_edited() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     let id = site.create("mail", "{}").await;
@@ -161,5 +161,5 @@ async fn a_task_that_does_not_wait_is_left_alone() {
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let page = site.post("/actions/edit", &fields).await;
     assert_eq!(page.status, StatusCode::CONFLICT);
-    has(&page.text, "only a task that waits can be changed");
+    has(&page.text, "only a waiting task can be edited");
 }

@@ -1,7 +1,7 @@
-//! The page of tasks: what is found, and how one goes on.
+//! The list of tasks.
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::task::TaskStatus;
 use task_engine_web::Role;
@@ -9,17 +9,17 @@ use task_engine_web::Role;
 use crate::site::{Site, has, has_not, rows};
 
 #[tokio::test]
-async fn an_empty_page_teaches_how_to_fill_it() {
+async fn empty_list_shows_a_command() {
     let site = Site::open().await;
     let page = site.get("/tasks").await.ok();
-    has(&page, "There is no task yet");
+    has(&page, "There are no tasks yet");
     has(&page, "task-engine create");
     let page = site.get("/tasks?filter=status%3Dfailed").await.ok();
-    has(&page, "No task is meant by this filter");
+    has(&page, "No tasks match");
 }
 
 #[tokio::test]
-async fn a_filter_finds_what_it_means_and_stays_in_every_link() {
+async fn filter_stays_in_links() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     let failed = site.failed(&mut engine, "mail", TaskError::new("Http", "429")).await;
@@ -37,13 +37,13 @@ async fn a_filter_finds_what_it_means_and_stays_in_every_link() {
 }
 
 #[tokio::test]
-async fn statuses_are_counted_and_the_chosen_one_is_marked() {
+async fn statuses_are_counted_and_marked() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     for n in 0..3 {
         site.failed(&mut engine, "mail", TaskError::new("Http", format!("{n}"))).await;
     }
-    site.bench.create_work(4).await;
+    site.fixture.create_work(4).await;
     let page = site.get("/tasks?filter=class%3Dmail%20status%3Dfailed").await.ok();
     has(&page, r#"aria-current="true">Failed<small class="number">3</small>"#);
     has(&page, r#">Waiting<small class="number">4</small>"#);
@@ -54,9 +54,9 @@ async fn statuses_are_counted_and_the_chosen_one_is_marked() {
 }
 
 #[tokio::test]
-async fn a_bad_filter_is_told_beside_the_field() {
+async fn invalid_filter_is_explained() {
     let site = Site::open().await;
-    site.bench.create_work(1).await;
+    site.fixture.create_work(1).await;
     let page = site.get("/tasks?filter=clas%3Da").await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
     has(&page.text, "at character 1: there is no field");
@@ -67,9 +67,9 @@ async fn a_bad_filter_is_told_beside_the_field() {
 }
 
 #[tokio::test]
-async fn many_tasks_are_pages_that_miss_none() {
+async fn pages_contain_every_task() {
     for site in [Site::open().await, Site::on_postgres().await] {
-        let mut ids = site.bench.create_work(120).await;
+        let mut ids = site.fixture.create_work(120).await;
         ids.sort();
         let mut path = "/tasks".to_owned();
         let mut seen = Vec::new();
@@ -87,35 +87,35 @@ async fn many_tasks_are_pages_that_miss_none() {
 }
 
 #[tokio::test]
-async fn only_who_may_act_is_offered_it() {
+async fn bulk_actions_need_a_role() {
     let site = Site::open().await;
-    site.bench.create(new_task("tidy")).await;
+    site.fixture.create(new_task("tidy")).await;
     let path = "/tasks?filter=status%3Dwaiting";
     let page = site.get(path).await.ok();
     has(&page, "name=\"ids\"");
     has(&page, "Delete all matching");
-    let site = site.seen_by(Role::Operator);
+    let site = site.with_role(Role::Operator);
     let page = site.get(path).await.ok();
     has(&page, "Cancel all matching");
     has_not(&page, "Delete all matching");
-    let site = site.seen_by(Role::Viewer);
+    let site = site.with_role(Role::Viewer);
     let page = site.get(path).await.ok();
     has_not(&page, "name=\"ids\"");
     has_not(&page, "/tasks/preview");
 }
 
 #[tokio::test]
-async fn suggestions_know_the_names_in_use() {
+async fn suggestions_contain_known_names() {
     let site = Site::open().await;
     let _engine = site.engine("send_mail").await;
     let page = site.get("/suggestions?text=class%3Dsen&at=9").await.ok();
     let read: serde_json::Value = serde_json::from_str(&page).unwrap();
-    assert_eq!(read["offers"][0]["text"], "send_mail");
+    assert_eq!(read["suggestions"][0]["text"], "send_mail");
     assert_eq!((&read["from"], &read["to"]), (&6.into(), &9.into()));
 }
 
 #[tokio::test]
-async fn a_preview_says_who_is_meant_before_it_is_done() {
+async fn preview_shows_matching_tasks() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     for n in 0..12 {
@@ -129,18 +129,18 @@ async fn a_preview_says_who_is_meant_before_it_is_done() {
     assert_eq!(rows(&page), 10, "a sample");
     let page = site.get(&format!("/tasks/preview?verb=cancel&ids={waiting}")).await.ok();
     has(&page, "Cancel 1 task?");
-    has(&page, "Those that wait never run.");
+    has(&page, "Waiting tasks never run.");
     let none = site.get("/tasks/preview?verb=retry&filter=class%3Dother").await.ok();
-    has(&none, "No task is meant.");
+    has(&none, "No task matches.");
     for bad in ["verb=retry", "verb=retry&filter=%20", "verb=burn&ids=1", "verb=retry&ids=x"] {
         let page = site.get(&format!("/tasks/preview?{bad}")).await;
         assert_eq!(page.status, StatusCode::BAD_REQUEST, "{bad}");
     }
     assert_eq!(site.status(waiting).await, TaskStatus::Waiting, "nothing was done");
-    let site = site.seen_by(Role::Operator);
+    let site = site.with_role(Role::Operator);
     let page = site.get(&format!("/tasks/preview?verb=delete&ids={waiting}")).await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
-    let site = site.seen_by(Role::Viewer);
+    let site = site.with_role(Role::Viewer);
     let page = site.get(&format!("/tasks/preview?verb=retry&ids={waiting}")).await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use task_engine_conformance::bench::new_task;
+use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
@@ -14,7 +14,7 @@ use task_engine_web::Role;
 use crate::site::{Site, has, has_not};
 
 #[tokio::test]
-async fn a_task_that_is_not_there_is_not_found() {
+async fn missing_task_is_not_found() {
     let site = Site::open().await;
     for path in ["/tasks/17", "/tasks/0", "/tasks/x", "/tasks/17/edit", "/tasks/17/context.json"] {
         assert_eq!(site.get(path).await.status, StatusCode::NOT_FOUND, "{path}");
@@ -27,28 +27,28 @@ async fn a_task_that_is_not_there_is_not_found() {
 }
 
 #[tokio::test]
-async fn what_waits_says_why() {
+async fn waiting_task_shows_reasons() {
     let site = Site::open().await;
-    let id = site.bench.create(new_task("tidy").after(Duration::from_secs(3600))).await;
+    let id = site.fixture.create(new_task("tidy").after(Duration::from_secs(3600))).await;
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "It is not due");
     has(&page, "No engine is alive");
-    has(&page, "It has not run yet.");
+    has(&page, "The task has not run yet.");
     has(&page, "waiting until due");
     has(&page, "Run now");
-    let site = site.seen_by(Role::Viewer);
+    let site = site.with_role(Role::Viewer);
     let page = site.get(&format!("/tasks/{id}")).await.ok();
-    has(&page, "You may look.");
+    has(&page, "Changes need the role operator.");
     has_not(&page, "/actions/retry");
 }
 
 #[tokio::test]
-async fn attempts_are_a_chart_and_a_table() {
+async fn attempts_have_chart_and_table() {
     for site in [Site::open().await, Site::on_postgres().await] {
         let mut engine = site.engine("mail").await;
         let id = site.create("mail", "{}").await;
         let hold = engine.claim_one().await;
-        engine.record(&[hold.fails_and_waits(Duration::ZERO)]).await;
+        engine.record(&[hold.fails_and_retries(Duration::ZERO)]).await;
         engine.wake();
         let hold = engine.claim_one().await;
         let big = Json::parse(r#"{"n":1970670598291982290123456789,"list":[1,2]}"#).unwrap();
@@ -73,26 +73,26 @@ async fn attempts_are_a_chart_and_a_table() {
 }
 
 #[tokio::test]
-async fn a_backtrace_and_a_late_result_are_shown() {
+async fn backtrace_and_late_result_are_shown() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     let id = site.create("mail", "{}").await;
     let hold = engine.claim_one().await;
-    assert!(site.bench.lose(engine.id).await);
-    site.bench.recover(engine.id).await;
+    assert!(site.fixture.declare_lost(engine.id).await);
+    site.fixture.recover(engine.id).await;
     let error = TaskError::new("Late", "too late").with_backtrace(vec!["main.rs:7".into()]);
     let outcome = AttemptEnd::Failure(error, RetryAdvice::NoRetry);
     engine.record(&[hold.ends(outcome, &RetryRule::default())]).await;
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "InstanceLost");
-    has(&page, "Came too late");
+    has(&page, "Late result");
     has(&page, "main.rs:7");
     has(&page, "class=\"late\"");
     has(&page, "waiting for retry 1");
 }
 
 #[tokio::test]
-async fn logs_come_in_pages_and_progress_is_told() {
+async fn logs_are_paged_with_progress() {
     let site = Site::open().await;
     let mut engine = site.engine("mail").await;
     let id = site.create("mail", "{}").await;
@@ -101,7 +101,7 @@ async fn logs_come_in_pages_and_progress_is_told() {
         (1..=450).map(|n| LogLine::new(n, LogLevel::Warn, &format!("said no. {n}."))).collect();
     let progress = Some(Progress::new(40.0, "half way"));
     let report = Report { id: hold.id(), version: 1, lines_total: 450, progress, lines };
-    site.bench.store.report(&[report]).await.unwrap();
+    site.fixture.store.report(&[report]).await.unwrap();
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "40 %, half way");
     has(&page, "said no. 450.");
@@ -119,14 +119,14 @@ async fn logs_come_in_pages_and_progress_is_told() {
 }
 
 #[tokio::test]
-async fn a_flow_is_a_tree() {
+async fn flow_is_a_tree() {
     let site = Site::open().await;
     let parent = site.create("order", "{}").await;
     let mut child = new_task("mail").correlation(parent.to_string()).unwrap();
     child.add_context("parent_id", &parent).unwrap();
-    let child = site.bench.create(child).await;
+    let child = site.fixture.create(child).await;
     let page = site.get(&format!("/tasks/{child}")).await.ok();
-    has(&page, "Its flow");
+    has(&page, "<h2>Flow</h2>");
     has(&page, &format!("<li class=\"depth-0\" data-key=\"{parent}\">"));
     has(&page, &format!("<li class=\"depth-1\" data-key=\"{child}\" aria-current=\"true\">"));
     has(&page, &format!("filter=correlation%3D{parent}"));
@@ -134,7 +134,7 @@ async fn a_flow_is_a_tree() {
 }
 
 #[tokio::test]
-async fn huge_parameters_are_a_file() {
+async fn huge_parameters_are_downloaded() {
     let site = Site::open().await;
     let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(300_000));
     let id = site.create("a", &huge).await;

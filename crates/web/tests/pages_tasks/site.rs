@@ -1,4 +1,4 @@
-//! A dashboard over a new database, with an engine that plays its part.
+//! A dashboard with a new database and a simulated engine.
 
 use std::sync::Arc;
 
@@ -6,8 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use task_engine::sqlite::SqliteStore;
-use task_engine_conformance::TestServer;
-use task_engine_conformance::bench::{Bench, Player, knowing, new_instance};
+use task_engine_conformance::fixture::{Fixture, TestEngine, new_instance, with_classes};
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
@@ -15,12 +14,13 @@ use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::audit::AuditEntry;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
 pub(crate) struct Site {
-    pub(crate) bench: Bench,
+    pub(crate) fixture: Fixture,
     router: Router,
     _folder: Option<TempDir>,
 }
@@ -51,14 +51,14 @@ impl Site {
 
     async fn over(store: Arc<dyn Store>, role: Role) -> Self {
         store.migrate().await.unwrap();
-        let bench = Bench { store: Arc::clone(&store) };
-        let site = Self { bench, router: Router::new(), _folder: None };
-        site.seen_by(role)
+        let fixture = Fixture { store: Arc::clone(&store) };
+        let site = Self { fixture, router: Router::new(), _folder: None };
+        site.with_role(role)
     }
 
-    /// The same tasks, seen by somebody else.
-    pub(crate) fn seen_by(self, role: Role) -> Self {
-        let store = Arc::clone(&self.bench.store);
+    /// The same tasks with another role.
+    pub(crate) fn with_role(self, role: Role) -> Self {
+        let store = Arc::clone(&self.fixture.store);
         let zone = jiff::tz::TimeZone::UTC;
         let dashboard = Dashboard::new(store, Access::open_to(role)).time_zone(zone);
         Self { router: dashboard.router(), ..self }
@@ -89,18 +89,20 @@ impl Site {
 
     pub(crate) async fn create(&self, class: &str, parameters: &str) -> TaskId {
         let parameters = Json::parse(parameters).unwrap();
-        self.bench.create(NewTask::new(class, parameters).unwrap()).await
+        self.fixture.create(NewTask::new(class, parameters).unwrap()).await
     }
 
     /// An engine that knows this class.
-    pub(crate) async fn engine(&self, class: &str) -> Player {
-        self.bench.register(knowing(new_instance("web-1"), &[(class, RetryRule::default())])).await
+    pub(crate) async fn engine(&self, class: &str) -> TestEngine {
+        self.fixture
+            .register(with_classes(new_instance("web-1"), &[(class, RetryRule::default())]))
+            .await
     }
 
-    /// A task that has failed for good with this error.
+    /// A task that failed without retry.
     pub(crate) async fn failed(
         &self,
-        engine: &mut Player,
+        engine: &mut TestEngine,
         class: &str,
         error: TaskError,
     ) -> TaskId {
@@ -113,12 +115,12 @@ impl Site {
     }
 
     pub(crate) async fn status(&self, id: TaskId) -> TaskStatus {
-        self.bench.status(id).await
+        self.fixture.status(id).await
     }
 
-    /// What operators did, newest first.
+    /// The audit, newest first.
     pub(crate) async fn audit(&self) -> Vec<AuditEntry> {
-        self.bench
+        self.fixture
             .store
             .audit_page(&task_engine_store::audit::AuditFilter::newest(100))
             .await
@@ -133,7 +135,7 @@ impl Page {
         self.text
     }
 
-    /// Where a form leads when all went well.
+    /// The redirect of a form.
     #[track_caller]
     pub(crate) fn goes_to(&self) -> &str {
         assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text);

@@ -1,4 +1,4 @@
-//! A dashboard on a store of its own, and engines that are only on record.
+//! A dashboard with its own store, and engines that are only recorded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use axum::http::{Request, header};
 use jiff::tz::TimeZone;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine_conformance::TestServer;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::queue::{Lanes, Pool};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::ClassRules;
 use task_engine_store::contract::Store;
+use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -28,22 +28,22 @@ pub(crate) struct Site {
     _folder: Option<TempDir>,
 }
 
-/// What came back.
+/// A response.
 pub(crate) struct Page {
     pub(crate) status: u16,
     pub(crate) text: String,
-    /// Where it leads.
+    /// The redirect.
     pub(crate) to: String,
 }
 
 impl Page {
     #[track_caller]
-    pub(crate) fn must_say(&self, words: &str) -> &Self {
-        assert!(self.text.contains(words), "{words:?} is not in ({}) {}", self.status, self.text);
+    pub(crate) fn must_say(&self, text: &str) -> &Self {
+        assert!(self.text.contains(text), "{text:?} is not in ({}) {}", self.status, self.text);
         self
     }
 
-    /// The links that begin like this, as a browser follows them.
+    /// The links with this prefix.
     pub(crate) fn links(&self, begin: &str) -> Vec<String> {
         let links = self.text.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
         links
@@ -54,7 +54,7 @@ impl Page {
 }
 
 impl Site {
-    /// On SQLite, where anybody has this role.
+    /// On SQLite; anonymous requests have this role.
     pub(crate) async fn new(role: Role) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(folder.path().join("tasks.db")).unwrap();
@@ -77,9 +77,8 @@ impl Site {
         Dashboard::new(Arc::clone(store), Access::open_to(role)).time_zone(TimeZone::UTC).router()
     }
 
-    /// A dashboard that has seen nothing yet, for who has changed the store
-    /// behind its back.
-    pub(crate) fn again(self) -> Self {
+    /// A dashboard with an empty cache.
+    pub(crate) fn uncached(self) -> Self {
         Self { router: Self::router(&self.store, self.role), ..self }
     }
 
@@ -96,7 +95,7 @@ impl Site {
         self.send(request.body(Body::empty()).unwrap()).await
     }
 
-    /// As a browser sends a form of one of the pages.
+    /// Sends a form like a browser.
     pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Page {
         let mut body = form_urlencoded::Serializer::new(String::new());
         body.extend_pairs(fields);
@@ -116,7 +115,7 @@ impl Site {
         Page { status, text: String::from_utf8(body.to_vec()).unwrap(), to }
     }
 
-    /// What was done, the newest first; how it ended, if it did not go well.
+    /// Audited actions, newest first, with the outcome of failures.
     pub(crate) async fn audit(&self) -> Vec<String> {
         let entries = self
             .store
@@ -133,8 +132,8 @@ impl Site {
     }
 }
 
-/// Puts an engine on record that knows one class.
-pub(crate) async fn enlist(
+/// Registers an engine with one class.
+pub(crate) async fn register(
     store: &dyn Store,
     name: &str,
     queues: &[&str],
@@ -159,8 +158,8 @@ pub(crate) async fn enlist(
     store.register(&instance).await.unwrap()
 }
 
-/// Claims all that is due, and tells how many tasks that were.
-pub(crate) async fn held(
+/// Claims all due tasks and returns their number.
+pub(crate) async fn claim_all(
     store: &dyn Store,
     engine: InstanceId,
     queues: &[&str],

@@ -1,11 +1,11 @@
 //! An engine or a producer for the tests of faults; told what to do by one
-//! argument of JSON (`task_engine_faults::orders`). It ends when its standard
+//! argument of JSON (`task_engine_faults::commands`). It ends when its standard
 //! input does, so that nothing is left of a test that was killed.
 
 use std::io::Read as _;
 use std::process::ExitCode;
 
-use task_engine_faults::orders::Order;
+use task_engine_faults::commands::ProgramCommand;
 use task_engine_faults::{engine, producer};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -16,11 +16,11 @@ async fn main() -> ExitCode {
     });
     let filter = tracing_subscriber::EnvFilter::new("warn");
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let order = std::env::args().nth(1).unwrap_or_default();
-    let done = match serde_json::from_str(&order) {
-        Ok(Order::Run(order)) => engine::run(order).await,
-        Ok(Order::Produce(order)) => producer::run(order).await,
-        Err(error) => Err(format!("one argument is needed, an order as JSON: {error}")),
+    let config = std::env::args().nth(1).unwrap_or_default();
+    let done = match serde_json::from_str(&config) {
+        Ok(ProgramCommand::Run(config)) => engine::run(config).await,
+        Ok(ProgramCommand::Produce(config)) => producer::run(config).await,
+        Err(error) => Err(format!("one argument is needed, an config as JSON: {error}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -33,12 +33,12 @@ fn sound() -> Evidence {
     let task = TaskRecord {
         id: 1,
         status: TaskStatus::Stopped,
-        task_class: "Witness".into(),
+        class: "Witness".into(),
         queue: "default".into(),
         priority: 0,
         created_at: at(0),
         scheduled_at: at(0),
-        task_parameters: Json::empty_object(),
+        parameters: Json::empty_object(),
         context: Json::empty_object(),
         has_unique_key: false,
         waiting: None,
@@ -103,7 +103,7 @@ fn a_second_end_is_found_unless_it_was_asked_for() {
     finds("I2:", |e| e.verify.push("task 1 is nowhere".into()));
     let mut asked = sound();
     task(&mut asked).executions[0].ends_task = Some(TaskStatus::Failed);
-    asked.sent_back.insert(1, 1);
+    asked.requeued.insert(1, 1);
     assert_eq!(broken(&asked), Vec::<String>::new());
 }
 

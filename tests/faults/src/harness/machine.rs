@@ -1,13 +1,13 @@
-//! What the machine lends: small volumes, cgroups, programs.
+//! Resources of the machine: small volumes, networks, control groups.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Runs a program that must work.
+/// Runs a program that must succeed.
 ///
 /// # Panics
-/// If it does not.
-pub fn must(program: &str, arguments: &[&str]) -> String {
+/// If it fails.
+pub fn run_command(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{program} cannot be run: {error}"));
     let told = String::from_utf8_lossy(&output.stderr);
@@ -15,8 +15,8 @@ pub fn must(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Cleans up when it is dropped, or when this process ends, however it does:
-/// a script that waits for the end of its input.
+/// Cleans up when it is dropped or this process ends: a script that waits for the
+/// end of its input.
 #[derive(Debug)]
 pub struct Cleanup(Child);
 
@@ -41,7 +41,7 @@ impl Drop for Cleanup {
     }
 }
 
-/// A network of its own, with a wire to this one.
+/// A network namespace with a link to this one.
 #[derive(Debug)]
 pub struct Network {
     name: String,
@@ -51,43 +51,43 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes one; needs root.
+    /// Creates one; needs root.
     #[must_use]
     pub fn new() -> Self {
         let number = fastrand::u8(1..255);
         let (name, wire) = (format!("tef{number}"), format!("tea{number}"));
         let far = format!("teb{number}");
-        must("ip", &["netns", "add", &name]);
+        run_command("ip", &["netns", "add", &name]);
         let cleanup = Cleanup::by("ip link del \"$1\"; ip netns del \"$0\"", &[&name, &wire]);
-        must("ip", &["link", "add", &wire, "type", "veth", "peer", "name", &far]);
-        must("ip", &["link", "set", &far, "netns", &name]);
-        must("ip", &["addr", "add", &format!("10.213.{number}.1/30"), "dev", &wire]);
-        must("ip", &["link", "set", &wire, "up"]);
+        run_command("ip", &["link", "add", &wire, "type", "veth", "peer", "name", &far]);
+        run_command("ip", &["link", "set", &far, "netns", &name]);
+        run_command("ip", &["addr", "add", &format!("10.213.{number}.1/30"), "dev", &wire]);
+        run_command("ip", &["link", "set", &wire, "up"]);
         let there = ["netns", "exec", &name, "ip"];
-        must(
+        run_command(
             "ip",
             &[&there[..], &["addr", "add", &format!("10.213.{number}.2/30"), "dev", &far]].concat(),
         );
-        must("ip", &[&there[..], &["link", "set", &far, "up"]].concat());
-        must("ip", &[&there[..], &["link", "set", "lo", "up"]].concat());
+        run_command("ip", &[&there[..], &["link", "set", &far, "up"]].concat());
+        run_command("ip", &[&there[..], &["link", "set", "lo", "up"]].concat());
         Self { name, wire, number, _cleanup: cleanup }
     }
 
-    /// The program around one that is to be in this network.
+    /// The command that runs a program in this network.
     #[must_use]
-    pub fn around(&self) -> Vec<String> {
+    pub fn wrapper(&self) -> Vec<String> {
         ["ip", "netns", "exec", &self.name].map(str::to_owned).to_vec()
     }
 
-    /// This machine, as it is seen from there.
+    /// The address of this machine in that network.
     #[must_use]
     pub fn gateway(&self) -> String {
         format!("10.213.{}.1", self.number)
     }
 
-    /// Pulls the wire out, or puts it in: packets are lost, and nobody is told.
+    /// Takes the link down or up: packets are lost without an error.
     pub fn wire(&self, up: bool) {
-        must("ip", &["link", "set", &self.wire, if up { "up" } else { "down" }]);
+        run_command("ip", &["link", "set", &self.wire, if up { "up" } else { "down" }]);
     }
 }
 
@@ -97,8 +97,7 @@ impl Default for Network {
     }
 }
 
-/// A volume of its own size, in memory. It is gone when this process is,
-/// however it ends.
+/// A small volume in memory, unmounted when this process ends.
 #[derive(Debug)]
 pub struct Volume {
     path: PathBuf,
@@ -111,7 +110,10 @@ impl Volume {
     pub fn mount(path: PathBuf, mib: u32) -> Self {
         std::fs::create_dir_all(&path).expect("a folder");
         let name = path.display().to_string();
-        must("mount", &["-t", "tmpfs", "-o", &format!("size={mib}m,mode=777"), "tmpfs", &name]);
+        run_command(
+            "mount",
+            &["-t", "tmpfs", "-o", &format!("size={mib}m,mode=777"), "tmpfs", &name],
+        );
         let cleanup = Cleanup::by("umount -l \"$0\"; rmdir \"$0\"", &[&name]);
         Self { path, _cleanup: cleanup }
     }
@@ -119,7 +121,7 @@ impl Volume {
     /// Mounts it again with other options.
     pub fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
-        must("mount", &["-o", &options, &self.path.display().to_string()]);
+        run_command("mount", &["-o", &options, &self.path.display().to_string()]);
     }
 
     /// Where it is.
@@ -128,12 +130,12 @@ impl Volume {
         &self.path
     }
 
-    /// Fills all that is free with a file; it is returned, to be removed.
+    /// Fills the free space with a file, and returns it.
     #[must_use]
     pub fn fill(&self) -> PathBuf {
         let file = self.path.join("ballast");
         let of = format!("of={}", file.display());
-        // It ends with an error, when nothing is free.
+        // It fails when the volume is full.
         let _ =
             Command::new("dd").args(["if=/dev/zero", &of, "bs=4k"]).stderr(Stdio::null()).status();
         file
@@ -142,14 +144,14 @@ impl Volume {
 
 /// A control group, of either version, with its processes.
 #[derive(Debug)]
-pub struct Group {
+pub struct ControlGroup {
     path: PathBuf,
-    /// Whether its controller has a hierarchy of its own, as in version 1.
+    /// Whether this is a version 1 hierarchy.
     first: bool,
     _cleanup: Cleanup,
 }
 
-impl Group {
+impl ControlGroup {
     /// Makes a group under a controller; needs root.
     #[must_use]
     pub fn new(controller: &str) -> Self {
@@ -172,7 +174,7 @@ impl Group {
         Self { path, first, _cleanup: cleanup }
     }
 
-    /// Lets its processes have so much memory together.
+    /// Limits the memory of its processes.
     pub fn limit_memory(&self, bytes: u64) {
         self.set(
             if self.first { "memory.limit_in_bytes" } else { "memory.max" },
@@ -189,7 +191,7 @@ impl Group {
         }
     }
 
-    /// Lets them go on.
+    /// Resumes them.
     pub fn thaw(&self) {
         if self.first {
             self.set("freezer.state", "THAWED");
@@ -214,16 +216,16 @@ impl Group {
         std::fs::write(&path, value).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// The program around one that is to be in this group from its beginning.
+    /// The command that runs a program in this group.
     #[must_use]
-    pub fn around(&self) -> Vec<String> {
+    pub fn wrapper(&self) -> Vec<String> {
         let processes = self.path.join("cgroup.procs").display().to_string();
         let enter = r#"echo $$ >"$0" && exec "$@""#;
         ["sh", "-c", enter, &processes].map(str::to_owned).to_vec()
     }
 }
 
-/// The library that changes what a process believes the time to be.
+/// The library that changes the time of a process.
 ///
 /// # Panics
 /// If it is not there.

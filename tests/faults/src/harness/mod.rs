@@ -1,7 +1,7 @@
 //! Real processes, and what is done to them.
 
-pub mod arena;
-pub mod bounds;
-pub mod fleet;
+pub mod context;
 pub mod machine;
 pub mod proxy;
+pub mod supervisor;
+pub mod usage;

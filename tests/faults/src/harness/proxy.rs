@@ -11,30 +11,30 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// What becomes of bytes on their way.
+/// What the proxy does with data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// They go through.
+pub enum ProxyMode {
+    /// Forwards it.
     Open,
-    /// Each piece is late by this.
+    /// Delays each piece.
     Delay(Duration),
-    /// So many bytes at a time, each time after this.
+    /// Forwards this many bytes per interval.
     Trickle(usize, Duration),
-    /// Connections are taken, and no byte goes anywhere: nobody hears of an end.
+    /// Accepts connections and forwards nothing.
     Stall,
-    /// What clients send arrives; no answer does.
+    /// Forwards requests, but no replies.
     HoldAnswers,
-    /// Every connection is reset, and every new one.
+    /// Resets all connections.
     Reset,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct State {
-    way: Way,
+    mode: ProxyMode,
     target: SocketAddr,
-    /// Changes when connections that are there are to be reset.
+    /// Changes to reset the current connections.
     cut: u64,
-    /// Connections of an earlier time than this lead nowhere any more.
+    /// Connections before this time are stalled.
     abandoned: u64,
     time: u64,
 }
@@ -44,7 +44,7 @@ struct State {
 pub struct Proxy {
     port: u16,
     state: watch::Sender<State>,
-    /// A connection is reset after so many bytes; 0 for never.
+    /// Resets a connection after this many bytes; 0 for never.
     bytes_max: Arc<AtomicU64>,
     accepting: tokio::task::JoinHandle<()>,
 }
@@ -53,8 +53,13 @@ impl Proxy {
     /// Before the server at this port.
     pub fn start(runtime: &Handle, port: u16) -> Self {
         let target = SocketAddr::from(([127, 0, 0, 1], port));
-        let state =
-            watch::Sender::new(State { way: Way::Open, target, cut: 0, abandoned: 0, time: 1 });
+        let state = watch::Sender::new(State {
+            mode: ProxyMode::Open,
+            target,
+            cut: 0,
+            abandoned: 0,
+            time: 1,
+        });
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let port = listener.local_addr().expect("a port").port();
         let bytes_max = Arc::new(AtomicU64::new(0));
@@ -76,8 +81,8 @@ impl Proxy {
     }
 
     /// What becomes of bytes from now on.
-    pub fn set(&self, way: Way) {
-        self.state.send_modify(|state| state.way = way);
+    pub fn set(&self, mode: ProxyMode) {
+        self.state.send_modify(|state| state.mode = mode);
     }
 
     /// Resets all connections that are there.
@@ -113,7 +118,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.accepting.abort();
         self.state.send_modify(|state| {
-            state.way = Way::Reset;
+            state.mode = ProxyMode::Reset;
             state.cut += 1;
         });
     }
@@ -124,7 +129,7 @@ async fn serve(client: TcpStream, mut state: watch::Receiver<State>, limit: Arc<
     let State { cut: born, time, .. } = *state.borrow();
     let connected = async {
         // One that stalls is taken, and leads nowhere until it is healed.
-        let open = state.wait_for(|now| now.way != Way::Stall).await;
+        let open = state.wait_for(|now| now.mode != ProxyMode::Stall).await;
         let target = open.map_err(io::Error::other)?.target;
         let server = TcpStream::connect(target).await?;
         server.set_nodelay(true)?;
@@ -148,7 +153,7 @@ async fn serve(client: TcpStream, mut state: watch::Receiver<State>, limit: Arc<
     tokio::select! {
         _ = there.pass(&from_client, &to_server) => {}
         _ = back.pass(&from_server, &to_client) => {}
-        _ = state.wait_for(|now| now.cut != born || now.way == Way::Reset) => {}
+        _ = state.wait_for(|now| now.cut != born || now.mode == ProxyMode::Reset) => {}
     }
     for half in [to_client, to_server] {
         reset(half.as_ref());
@@ -192,18 +197,18 @@ impl Flow {
         while !bytes.is_empty() {
             let (answers, time) = (self.answers, self.time);
             let holds = move |now: &State| {
-                now.way == Way::Stall
-                    || answers && now.way == Way::HoldAnswers
+                now.mode == ProxyMode::Stall
+                    || answers && now.mode == ProxyMode::HoldAnswers
                     || time < now.abandoned
             };
             let open = self.state.wait_for(|now| !holds(now)).await;
-            let way = open.map_err(io::Error::other)?.way;
-            let most = match way {
-                Way::Trickle(most, wait) => {
+            let mode = open.map_err(io::Error::other)?.mode;
+            let most = match mode {
+                ProxyMode::Trickle(most, wait) => {
                     tokio::time::sleep(wait).await;
                     most
                 }
-                Way::Delay(wait) => {
+                ProxyMode::Delay(wait) => {
                     tokio::time::sleep(wait).await;
                     usize::MAX
                 }

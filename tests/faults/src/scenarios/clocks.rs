@@ -3,63 +3,63 @@
 use std::path::Path;
 use std::time::Duration;
 
-use task_engine_conformance::{Plan, TestServer};
+use task_engine_test_harness::{ServerOptions, TestServer};
 
-use crate::harness::arena::Arena;
-use crate::harness::machine::{Group, faketime_library, must};
-use crate::orders::Duty;
-use crate::registry::Kind;
+use crate::commands::TaskSpec;
+use crate::harness::context::TestContext;
+use crate::harness::machine::{ControlGroup, faketime_library, run_command};
+use crate::registry::StoreKind;
 
 /// F5: a whole machine freezes, with two engines on it, and goes on later.
-pub fn freeze(arena: &mut Arena) {
-    arena.on_usual_store();
-    let group = Group::new("freezer");
+pub fn freeze(ctx: &mut TestContext) {
+    ctx.use_default_store();
+    let group = ControlGroup::new("freezer");
     for name in ["cold", "colder"] {
-        let mut plan = arena.plan(name);
-        plan.around = group.around();
-        arena.fleet.start(plan);
+        let mut options = ctx.options(name);
+        options.wrapper = group.wrapper();
+        ctx.engines.start(options);
     }
-    arena.until_alive(&["cold", "colder"]);
-    arena.create_many(10, &Duty::work(1000));
-    arena.until("tasks run", || arena.begun() == 10);
+    ctx.wait_alive(&["cold", "colder"]);
+    ctx.create_many(10, &TaskSpec::work(1000));
+    ctx.wait_until("tasks run", || ctx.started() == 10);
     group.freeze();
-    arena.until("all is still", || group.is_frozen());
-    arena.start(&["warm"]);
-    arena.until("others have done it", || arena.done() >= 10);
+    ctx.wait_until("all is still", || group.is_frozen());
+    ctx.start(&["warm"]);
+    ctx.wait_until("others have done it", || ctx.finished() >= 10);
     group.thaw();
-    arena.until("they know", || {
-        ["cold", "colder"].iter().all(|name| arena.fleet.logged(name).contains("declared lost"))
+    ctx.wait_until("they know", || {
+        ["cold", "colder"].iter().all(|name| ctx.engines.logged(name).contains("declared lost"))
     });
-    arena.until_alive(&["cold", "colder", "warm"]);
-    arena.create_many(30, &Duty::work(5));
-    let history = arena.account();
+    ctx.wait_alive(&["cold", "colder", "warm"]);
+    ctx.create_many(30, &TaskSpec::work(5));
+    let history = ctx.settle_and_check();
     assert_eq!(history.count("InstanceLost"), 10);
     for name in ["cold", "colder"] {
         let lives = history.instances.values().filter(|life| life.name == name).count();
         assert_eq!(lives, 2, "a new life, with a new id");
-        arena.fleet.forget(name);
+        ctx.engines.forget(name);
     }
 }
 
 /// F6: an engine whose steady clocks are ten days ahead of the others'.
-pub fn other_boot_time(arena: &mut Arena) {
-    arena.on_usual_store();
+pub fn other_boot_time(ctx: &mut TestContext) {
+    ctx.use_default_store();
     let days = 864_000.to_string();
-    let mut odd = arena.plan("odd");
-    odd.around =
+    let mut odd = ctx.options("odd");
+    odd.wrapper =
         ["unshare", "-T", "--boottime", &days, "--monotonic", &days].map(str::to_owned).to_vec();
     // Its processes are in another time namespace: what it writes has another
     // time, so it is given tasks of its own to be seen by.
-    odd.order.witness = arena.path("witness-of-odd");
-    arena.fleet.start(odd);
-    arena.until_alive(&["odd"]);
-    arena.create_many(50, &Duty::work(5));
-    arena.settle();
-    arena.fleet.stop("odd");
-    shift_times(&arena.path("witness-of-odd"), &arena.path("witness"), -864_000_000_000);
-    arena.start(&["even"]);
-    arena.create_many(50, &Duty::work(5));
-    arena.account();
+    odd.config.witness = ctx.path("witness-of-odd");
+    ctx.engines.start(odd);
+    ctx.wait_alive(&["odd"]);
+    ctx.create_many(50, &TaskSpec::work(5));
+    ctx.settle();
+    ctx.engines.stop("odd");
+    shift_times(&ctx.path("witness-of-odd"), &ctx.path("witness"), -864_000_000_000);
+    ctx.start(&["even"]);
+    ctx.create_many(50, &TaskSpec::work(5));
+    ctx.settle_and_check();
 }
 
 fn shift_times(from: &Path, to: &Path, by: i64) {
@@ -84,32 +84,32 @@ fn skewed(seconds: &str) -> Vec<(String, String)> {
 }
 
 /// F7: engines whose clocks are an hour fast and an hour slow, with a schedule.
-pub fn skewed_engines(arena: &mut Arena) {
-    arena.on_usual_store();
+pub fn skewed_engines(ctx: &mut TestContext) {
+    ctx.use_default_store();
     for (name, skew) in [("right", None), ("fast", Some("+3600s")), ("slow", Some("-3600s"))] {
-        let mut plan = arena.plan(name);
-        plan.order.schedule = Some("every second".into());
-        plan.environment = skew.map(skewed).unwrap_or_default();
-        arena.fleet.start(plan);
+        let mut options = ctx.options(name);
+        options.config.schedule = Some("every second".into());
+        options.environment = skew.map(skewed).unwrap_or_default();
+        ctx.engines.start(options);
     }
-    arena.until_alive(&["right", "fast", "slow"]);
-    arena.create_many(200, &Duty::work(20));
-    arena.endure(Duration::from_secs(4));
-    let store = arena.store();
-    arena.wait(store.remove_schedule("every second")).expect("removed");
-    let history = arena.account();
+    ctx.wait_alive(&["right", "fast", "slow"]);
+    ctx.create_many(200, &TaskSpec::work(20));
+    ctx.sleep(Duration::from_secs(4));
+    let store = ctx.store();
+    ctx.block_on(store.remove_schedule("every second")).expect("removed");
+    let history = ctx.settle_and_check();
     let early = history
         .executions()
         .filter(|(id, e)| e.started_at.is_some_and(|began| began < history.tasks[id].scheduled_at));
     assert_eq!(early.count(), 0, "nothing begins before its time");
     assert_eq!(history.count("InstanceLost"), 0, "nobody is given up for the sake of a clock");
-    slots_are_single(arena, &history, 2..10);
+    slots_are_single(ctx, &history, 2..10);
 }
 
 /// F8: the clock of the database steps, forward and back.
-pub fn database_clock_steps(arena: &mut Arena) {
-    let file = arena.path("offset");
-    must("chmod", &["755", &arena.path("").display().to_string()]);
+pub fn database_clock_steps(ctx: &mut TestContext) {
+    let file = ctx.path("offset");
+    run_command("chmod", &["755", &ctx.path("").display().to_string()]);
     let set = |offset: &str| std::fs::write(&file, offset).expect("a file");
     set("+0s");
     let faked = [
@@ -118,53 +118,60 @@ pub fn database_clock_steps(arena: &mut Arena) {
         ("FAKETIME_NO_CACHE".to_owned(), "1".to_owned()),
         ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
     ];
-    let mut plan = arena.plan("a");
-    if arena.kind == Kind::Postgres {
+    let mut options = ctx.options("a");
+    if ctx.kind == StoreKind::Postgres {
         let environment = faked.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let server = TestServer::start_as(Plan { environment, ..Plan::default() });
-        arena.on_server(&server);
-        plan.order.database.clone_from(&arena.database);
-        steps(arena, &plan, &set);
+        let server =
+            TestServer::start_with(ServerOptions { environment, ..ServerOptions::default() });
+        ctx.use_server(&server);
+        options.config.database.clone_from(&ctx.database);
+        steps(ctx, &options, &set);
     } else {
         // Here the database's clock is that of whoever writes to the file.
-        arena.on_usual_store();
-        plan.environment = faked.to_vec();
-        steps(arena, &plan, &set);
+        ctx.use_default_store();
+        options.environment = faked.to_vec();
+        steps(ctx, &options, &set);
     }
 }
 
-fn steps(arena: &mut Arena, plan: &crate::harness::fleet::EnginePlan, set: &dyn Fn(&str)) {
+fn steps(
+    ctx: &mut TestContext,
+    options: &crate::harness::supervisor::EngineOptions,
+    set: &dyn Fn(&str),
+) {
     for name in ["a", "b"] {
-        let mut plan = plan.clone();
-        name.clone_into(&mut plan.order.instance);
-        plan.order.lease_ms = 5000;
-        plan.order.schedule = Some("every second".into());
-        arena.fleet.start(plan);
+        let mut options = options.clone();
+        name.clone_into(&mut options.config.instance);
+        options.config.lease_ms = 5000;
+        options.config.schedule = Some("every second".into());
+        ctx.engines.start(options);
     }
-    arena.until_alive(&["a", "b"]);
+    ctx.wait_alive(&["a", "b"]);
     for offset in ["+0s", "+120s", "-300s", "+130s"] {
         set(offset);
-        let before = arena.done();
+        let before = ctx.finished();
         // Due by whatever clock it is now.
-        arena.produce(20, 5, 5, Duty::work(5));
+        ctx.produce(20, 5, 5, TaskSpec::work(5));
         if offset != "-300s" {
             // After a step back, what was created before is due in the future.
-            arena.until(format_args!("work goes on at {offset}"), || arena.done() >= before + 20);
+            ctx.wait_until(format_args!("work goes on at {offset}"), || {
+                ctx.finished() >= before + 20
+            });
         }
     }
-    let store = arena.store();
-    arena.until("a slot has fired", || {
-        let (row, _) = arena.wait(store.schedule("every second")).expect("an answer");
+    let store = ctx.store();
+    ctx.wait_until("a slot has fired", || {
+        let (row, _) = ctx.block_on(store.schedule("every second")).expect("an answer");
         row.is_some_and(|row| row.last_slot.is_some())
     });
-    arena.wait(store.remove_schedule("every second")).expect("removed");
-    let history = arena.account();
-    slots_are_single(arena, &history, 1..400);
+    ctx.block_on(store.remove_schedule("every second")).expect("removed");
+    let history = ctx.settle_and_check();
+    slots_are_single(ctx, &history, 1..400);
 }
 
 /// I10, from the tasks: those of a schedule say which slot they are for.
 fn slots_are_single(
-    arena: &mut Arena,
+    ctx: &mut TestContext,
     history: &crate::history::History,
     range: std::ops::Range<usize>,
 ) {
@@ -178,27 +185,27 @@ fn slots_are_single(
     let twice: Vec<_> = slots.iter().filter(|(_, count)| **count > 1).collect();
     assert!(twice.is_empty(), "I10: slots that fired twice: {twice:?}");
     assert!(range.contains(&slots.len()), "{} slots fired, not {range:?}", slots.len());
-    arena.note(format!("{} slots, each fired once", slots.len()));
+    ctx.note(format!("{} slots, each fired once", slots.len()));
 }
 
 /// F35: five engines with the same schedule, of which one after the other stops.
-pub fn many_schedulers(arena: &mut Arena) {
+pub fn many_schedulers(ctx: &mut TestContext) {
     use rustix::process::Signal;
-    arena.on_usual_store();
+    ctx.use_default_store();
     let names = ["a", "b", "c", "d", "e"];
     for name in names {
-        let mut plan = arena.plan(name);
-        plan.order.schedule = Some("every second".into());
-        arena.fleet.start(plan);
+        let mut options = ctx.options(name);
+        options.config.schedule = Some("every second".into());
+        ctx.engines.start(options);
     }
-    arena.until_alive(&names);
+    ctx.wait_alive(&names);
     for name in &names[..4] {
-        arena.fleet.signal(name, Signal::STOP);
-        arena.endure_some(500..2200);
-        arena.fleet.signal(name, Signal::CONT);
+        ctx.engines.signal(name, Signal::STOP);
+        ctx.sleep_random(500..2200);
+        ctx.engines.signal(name, Signal::CONT);
     }
-    let store = arena.store();
-    arena.wait(store.remove_schedule("every second")).expect("removed");
-    let history = arena.account();
-    slots_are_single(arena, &history, 2..20);
+    let store = ctx.store();
+    ctx.block_on(store.remove_schedule("every second")).expect("removed");
+    let history = ctx.settle_and_check();
+    slots_are_single(ctx, &history, 2..20);
 }

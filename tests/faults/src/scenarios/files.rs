@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::harness::arena::Arena;
+use crate::commands::TaskSpec;
+use crate::harness::context::TestContext;
 use crate::harness::machine::Volume;
 use crate::history::History;
-use crate::orders::Duty;
 
 fn integrity(file: &Path) -> String {
     let open = Connection::open(file);
@@ -17,161 +17,161 @@ fn integrity(file: &Path) -> String {
 }
 
 /// On a volume of its own.
-fn on_volume(arena: &mut Arena, mib: u32) -> Volume {
-    let volume = Volume::mount(arena.path("volume"), mib);
+fn on_volume(ctx: &mut TestContext, mib: u32) -> Volume {
+    let volume = Volume::mount(ctx.path("volume"), mib);
     let file = volume.path().join("tasks.db").display().to_string();
-    arena.database.clone_from(&file);
-    arena.direct = file;
-    arena.on_usual_store();
+    ctx.database.clone_from(&file);
+    ctx.direct = file;
+    ctx.use_default_store();
     volume
 }
 
 /// F21: the volume of the file is full; later there is room again.
-pub fn file_system_full(arena: &mut Arena) {
-    let volume = on_volume(arena, 24);
-    arena.start(&["a", "b"]);
-    arena.produce(2000, 50, 10, Duty::work(1));
-    arena.until("work goes on", || arena.done() > 50);
+pub fn file_system_full(ctx: &mut TestContext) {
+    let volume = on_volume(ctx, 24);
+    ctx.start(&["a", "b"]);
+    ctx.produce(2000, 50, 10, TaskSpec::work(1));
+    ctx.wait_until("work goes on", || ctx.finished() > 50);
     let ballast = volume.fill();
-    let window = arena.window();
-    arena.until("the producer is told", || {
-        arena.fleet.logged("producer").contains("make room on its disk")
-            || arena.fleet.logged("producer").contains("check its disk")
+    let window = ctx.monitor_usage();
+    ctx.wait_until("the producer is told", || {
+        ctx.engines.logged("producer").contains("make room on its disk")
+            || ctx.engines.logged("producer").contains("check its disk")
     });
-    arena.endure(Duration::from_secs(3));
+    ctx.sleep(Duration::from_secs(3));
     let used = window.close();
     assert!(used.cpu < 0.5, "it spins: {used}");
     std::fs::remove_file(ballast).expect("room");
-    arena.note(format!("{used}"));
-    arena.account();
+    ctx.note(format!("{used}"));
+    ctx.settle_and_check();
     assert_eq!(integrity(&volume.path().join("tasks.db")), "ok");
 }
 
 /// F21: the volume becomes read-only; later it can be written again.
-pub fn file_system_read_only(arena: &mut Arena) {
-    let volume = on_volume(arena, 64);
-    arena.start(&["a"]);
-    arena.create_many(100, &Duty::work(20));
-    arena.until("work goes on", || arena.done() > 10);
+pub fn file_system_read_only(ctx: &mut TestContext) {
+    let volume = on_volume(ctx, 64);
+    ctx.start(&["a"]);
+    ctx.create_many(100, &TaskSpec::work(20));
+    ctx.wait_until("work goes on", || ctx.finished() > 10);
     // A volume with files that are written to cannot be made so: the engine is
     // killed, and starts on what it cannot write to.
-    arena.fleet.kill("a");
-    arena.until("the volume is read-only", || {
+    ctx.engines.kill("a");
+    ctx.wait_until("the volume is read-only", || {
         std::process::Command::new("mount")
             .args(["-o", "remount,ro", &volume.path().display().to_string()])
             .stderr(std::process::Stdio::null())
             .status()
             .is_ok_and(|status| status.success())
     });
-    let before = arena.fleet.logged("a").len();
-    arena.until("the engine says why", || {
-        let log = arena.fleet.logged("a");
+    let before = ctx.engines.logged("a").len();
+    ctx.wait_until("the engine says why", || {
+        let log = ctx.engines.logged("a");
         let said = &log[before.min(log.len())..];
         said.contains("read-only") || said.contains("cannot be read or written")
     });
     volume.remount("rw");
-    arena.account();
+    ctx.settle_and_check();
     assert_eq!(integrity(&volume.path().join("tasks.db")), "ok");
 }
 
 /// F21: somebody moves the file away under a running engine and its producer.
 /// Nothing is confirmed that nobody could find; when it is back, all goes on.
-pub fn file_gone(arena: &mut Arena) {
-    arena.on_usual_store();
-    arena.start(&["a"]);
-    arena.produce(300, 5, 10, Duty::work(5));
-    arena.until("work goes on", || arena.done() > 20);
-    let (file, away) = (arena.direct.clone(), format!("{}.away", arena.direct));
+pub fn file_gone(ctx: &mut TestContext) {
+    ctx.use_default_store();
+    ctx.start(&["a"]);
+    ctx.produce(300, 5, 10, TaskSpec::work(5));
+    ctx.wait_until("work goes on", || ctx.finished() > 20);
+    let (file, away) = (ctx.direct.clone(), format!("{}.away", ctx.direct));
     std::fs::rename(&file, &away).expect("moved away");
-    arena.until("the producer is told", || {
-        arena.fleet.logged("producer").contains("deleted, moved or replaced")
+    ctx.wait_until("the producer is told", || {
+        ctx.engines.logged("producer").contains("deleted, moved or replaced")
     });
-    arena.until("the engine is told", || {
-        arena.fleet.logged("a").contains("deleted, moved or replaced")
+    ctx.wait_until("the engine is told", || {
+        ctx.engines.logged("a").contains("deleted, moved or replaced")
     });
-    let before = arena.confirmed();
-    arena.endure(Duration::from_secs(1));
-    assert_eq!(arena.confirmed(), before, "nothing is confirmed meanwhile");
+    let before = ctx.confirmed();
+    ctx.sleep(Duration::from_secs(1));
+    assert_eq!(ctx.confirmed(), before, "nothing is confirmed meanwhile");
     std::fs::rename(&away, &file).expect("put back");
-    arena.account();
-    assert_eq!(integrity(Path::new(&arena.direct)), "ok");
+    ctx.settle_and_check();
+    assert_eq!(integrity(Path::new(&ctx.direct)), "ok");
 }
 
 /// F22: the write-ahead log is cut off anywhere, as by a loss of power: what is
 /// left is a sound store, of some moment.
-pub fn torn_log(arena: &mut Arena) {
-    arena.on_usual_store();
-    arena.start(&["a"]);
-    arena.produce(300, 5, 1, Duty::work(1));
-    arena.until("work goes on", || arena.done() > 60);
-    arena.fleet.kill("a");
-    arena.kill_producer();
-    arena.fleet.forget("a");
-    let (file, log) = (arena.direct.clone(), format!("{}-wal", arena.direct));
+pub fn torn_log(ctx: &mut TestContext) {
+    ctx.use_default_store();
+    ctx.start(&["a"]);
+    ctx.produce(300, 5, 1, TaskSpec::work(1));
+    ctx.wait_until("work goes on", || ctx.finished() > 60);
+    ctx.engines.kill("a");
+    ctx.kill_producer();
+    ctx.engines.forget("a");
+    let (file, log) = (ctx.direct.clone(), format!("{}-wal", ctx.direct));
     let bytes = std::fs::metadata(&log).expect("a log").len();
     assert!(bytes > 0, "something is in it");
-    let times = if arena.soak { 200 } else { 25 };
+    let times = if ctx.soak { 200 } else { 25 };
     let mut tasks = Vec::new();
     for _ in 0..times {
-        let copy = arena.path("copy.db");
-        let copied_log = arena.path("copy.db-wal");
+        let copy = ctx.path("copy.db");
+        let copied_log = ctx.path("copy.db-wal");
         std::fs::copy(&file, &copy).expect("a copy");
         std::fs::copy(&log, &copied_log).expect("a copy");
-        let _ = std::fs::remove_file(arena.path("copy.db-shm"));
-        let cut = arena.chance.u64(0..=bytes);
+        let _ = std::fs::remove_file(ctx.path("copy.db-shm"));
+        let cut = ctx.rng.u64(0..=bytes);
         let torn = std::fs::OpenOptions::new().write(true).open(&copied_log).expect("a log");
         torn.set_len(cut).expect("cut");
         assert_eq!(integrity(&copy), "ok", "cut at {cut} of {bytes}");
-        if let Some(count) = sound(arena, &copy) {
+        if let Some(count) = sound(ctx, &copy) {
             tasks.push(count);
         }
     }
     tasks.sort_unstable();
-    arena.note(format!(
+    ctx.note(format!(
         "cut {times} times, every store was sound, with {:?} to {:?} tasks",
         tasks.first(),
         tasks.last()
     ));
-    arena.start(&["b"]);
-    arena.account();
+    ctx.start(&["b"]);
+    ctx.settle_and_check();
 }
 
 /// How many tasks a copy has, if it has tables at all; it must be sound.
-fn sound(arena: &Arena, copy: &Path) -> Option<usize> {
-    let store = arena.wait(crate::engine::open(&copy.display().to_string())).expect("it opens");
-    match arena.wait(store.verify()) {
+fn sound(ctx: &TestContext, copy: &Path) -> Option<usize> {
+    let store = ctx.block_on(crate::engine::open(&copy.display().to_string())).expect("it opens");
+    match ctx.block_on(store.verify()) {
         Ok(broken) => assert_eq!(broken, Vec::<String>::new()),
         Err(error) if error.to_string().contains("run `task-engine migrate`") => return None,
         Err(error) => panic!("{error}"),
     }
-    let history = arena.wait(History::read(&*store)).expect("a history");
+    let history = ctx.block_on(History::read(&*store)).expect("a history");
     Some(history.tasks.len())
 }
 
 /// F22: a bit flips somewhere in the file. Either the damage is told, or the
 /// history is what it was: never another one.
-pub fn flipped_bit(arena: &mut Arena) {
-    arena.on_usual_store();
-    arena.start(&["a"]);
-    arena.create_many(200, &Duty::work(0));
-    arena.account();
-    let whole = Connection::open(&arena.direct).expect("opened");
+pub fn flipped_bit(ctx: &mut TestContext) {
+    ctx.use_default_store();
+    ctx.start(&["a"]);
+    ctx.create_many(200, &TaskSpec::work(0));
+    ctx.settle_and_check();
+    let whole = Connection::open(&ctx.direct).expect("opened");
     whole.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("one file");
     drop(whole);
-    let before = arena.wait(History::read(&*arena.store())).expect("a history");
-    let bytes = std::fs::read(&arena.direct).expect("a file");
-    let times = if arena.soak { 500 } else { 60 };
+    let before = ctx.block_on(History::read(&*ctx.store())).expect("a history");
+    let bytes = std::fs::read(&ctx.direct).expect("a file");
+    let times = if ctx.soak { 500 } else { 60 };
     let (mut told, mut same, mut other) = (0, 0, Vec::new());
     for _ in 0..times {
         let mut damaged = bytes.clone();
-        let place = arena.chance.usize(0..bytes.len());
-        damaged[place] ^= 1 << arena.chance.u8(0..8);
-        let copy = arena.path("flipped.db");
+        let place = ctx.rng.usize(0..bytes.len());
+        damaged[place] ^= 1 << ctx.rng.u8(0..8);
+        let copy = ctx.path("flipped.db");
         std::fs::write(&copy, &damaged).expect("a copy");
         for end in ["-wal", "-shm"] {
-            let _ = std::fs::remove_file(arena.path(&format!("flipped.db{end}")));
+            let _ = std::fs::remove_file(ctx.path(&format!("flipped.db{end}")));
         }
-        match read_damaged(arena, &copy) {
+        match read_damaged(ctx, &copy) {
             Err(_) => told += 1,
             Ok(history) if history.tasks == before.tasks => same += 1,
             Ok(_) => other.push(place),
@@ -179,7 +179,7 @@ pub fn flipped_bit(arena: &mut Arena) {
     }
     // SQLite has no checksums: a flip inside of a value is a value. It is counted,
     // and said in the documents; what can be told is told.
-    arena.note(format!(
+    ctx.note(format!(
         "{times} flips: {told} told, {same} without effect, {} changed a value unseen (SQLite keeps no checksums)",
         other.len()
     ));
@@ -188,16 +188,16 @@ pub fn flipped_bit(arena: &mut Arena) {
 }
 
 /// All that can be asked; the first complaint of anything.
-fn read_damaged(arena: &Arena, copy: &Path) -> Result<History, String> {
+fn read_damaged(ctx: &TestContext, copy: &Path) -> Result<History, String> {
     let told = integrity(copy);
     if told != "ok" {
         return Err(told);
     }
-    let store = arena.wait(crate::engine::open(&copy.display().to_string()));
+    let store = ctx.block_on(crate::engine::open(&copy.display().to_string()));
     let store = store.map_err(|error| error.to_string())?;
-    let broken = arena.wait(store.verify()).map_err(|error| error.to_string())?;
+    let broken = ctx.block_on(store.verify()).map_err(|error| error.to_string())?;
     if let Some(words) = broken.first() {
         return Err(words.clone());
     }
-    arena.wait(History::read(&*store)).map_err(|error| error.to_string())
+    ctx.block_on(History::read(&*store)).map_err(|error| error.to_string())
 }

@@ -2,130 +2,131 @@
 
 use std::time::Duration;
 
-use task_engine_conformance::{Plan, TestServer};
+use task_engine_test_harness::{ServerOptions, TestServer};
 
-use crate::harness::arena::Arena;
-use crate::harness::fleet::send;
-use crate::harness::machine::{Volume, must};
+use crate::commands::TaskSpec;
+use crate::harness::context::TestContext;
+use crate::harness::machine::{Volume, run_command};
 use crate::harness::proxy::Proxy;
-use crate::orders::Duty;
+use crate::harness::supervisor::send;
 
 fn server(settings: &[&str]) -> TestServer {
     let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-    TestServer::start_as(Plan { settings, ..Plan::default() })
+    TestServer::start_with(ServerOptions { settings, ..ServerOptions::default() })
 }
 
 /// F14: the server crashes under load, in two ways.
-pub fn crash(arena: &mut Arena) {
+pub fn crash(ctx: &mut TestContext) {
     let server = TestServer::start();
-    arena.on_server(&server);
-    arena.start(&["a", "b"]);
-    let crashes = if arena.soak { 8 } else { 3 };
-    arena.produce(crashes * 150, 5, 20, Duty::work(5));
-    let window = arena.window();
+    ctx.use_server(&server);
+    ctx.start(&["a", "b"]);
+    let crashes = if ctx.soak { 8 } else { 3 };
+    ctx.produce(crashes * 150, 5, 20, TaskSpec::work(5));
+    let window = ctx.monitor_usage();
     for crash in 1..=crashes {
-        arena.until("work goes on", || arena.done() >= crash * 80);
-        if arena.chance.bool() {
+        ctx.wait_until("work goes on", || ctx.finished() >= crash * 80);
+        if ctx.rng.bool() {
             server.stop_immediate();
         } else {
             server.kill();
         }
-        arena.endure_some(0..1500);
+        ctx.sleep_random(0..1500);
         server.start_again();
-        arena.remember();
+        ctx.snapshot();
     }
     let used = window.close();
-    arena.note(format!("{crashes} crashes; {used}"));
-    arena.account();
+    ctx.note(format!("{crashes} crashes; {used}"));
+    ctx.settle_and_check();
 }
 
 /// A primary and its standby, and engines that reach them through a proxy.
-fn pair(arena: &mut Arena) -> (TestServer, TestServer, Proxy) {
+fn pair(ctx: &mut TestContext) -> (TestServer, TestServer, Proxy) {
     let primary = TestServer::start();
-    arena.on_server(&primary);
-    let plan = Plan { standby_of: Some(primary.port()), ..Plan::default() };
-    let standby = TestServer::start_as(plan);
-    let proxy = Proxy::start(&arena.handle(), primary.port());
-    arena.database = proxy.url(&arena.database);
+    ctx.use_server(&primary);
+    let options = ServerOptions { standby_of: Some(primary.port()), ..ServerOptions::default() };
+    let standby = TestServer::start_with(options);
+    let proxy = Proxy::start(&ctx.handle(), primary.port());
+    ctx.database = proxy.url(&ctx.database);
     (primary, standby, proxy)
 }
 
-fn fail_over(arena: &mut Arena, primary: &TestServer, standby: &TestServer, proxy: &Proxy) {
+fn fail_over(ctx: &mut TestContext, primary: &TestServer, standby: &TestServer, proxy: &Proxy) {
     primary.kill();
-    arena.direct = arena.direct.replace(&primary.port().to_string(), &standby.port().to_string());
-    let promoted = arena.wait(arena.sql().query_one("SELECT pg_promote()", &[]));
+    ctx.direct = ctx.direct.replace(&primary.port().to_string(), &standby.port().to_string());
+    let promoted = ctx.block_on(ctx.sql().query_one("SELECT pg_promote()", &[]));
     assert!(promoted.expect("an answer").get::<_, bool>(0), "it is promoted");
     proxy.lead_to(standby.port());
 }
 
 /// F15: the primary dies, a synchronous standby takes over: nothing is lost.
-pub fn failover_sync(arena: &mut Arena) {
-    let (primary, standby, proxy) = pair(arena);
-    make_synchronous(arena);
-    arena.start(&["a", "b"]);
-    arena.produce(500, 5, 20, Duty::work(5));
-    arena.until("work goes on", || arena.done() > 100);
-    fail_over(arena, &primary, &standby, &proxy);
-    arena.account();
+pub fn failover_sync(ctx: &mut TestContext) {
+    let (primary, standby, proxy) = pair(ctx);
+    make_synchronous(ctx);
+    ctx.start(&["a", "b"]);
+    ctx.produce(500, 5, 20, TaskSpec::work(5));
+    ctx.wait_until("work goes on", || ctx.finished() > 100);
+    fail_over(ctx, &primary, &standby, &proxy);
+    ctx.settle_and_check();
 }
 
 /// Whatever is confirmed from now on is known to the standby.
-fn make_synchronous(arena: &Arena) {
-    let sql = arena.sql();
+fn make_synchronous(ctx: &TestContext) {
+    let sql = ctx.sql();
     for command in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
-        arena.wait(sql.batch_execute(command)).expect("a setting");
+        ctx.block_on(sql.batch_execute(command)).expect("a setting");
     }
     let state = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
-    arena.until("the standby is in step", || {
-        !arena.wait(sql.query(state, &[])).expect("a list").is_empty()
+    ctx.wait_until("the standby is in step", || {
+        !ctx.block_on(sql.query(state, &[])).expect("a list").is_empty()
     });
 }
 
 /// F15: the primary dies, and engines know the standby by their URL.
-pub fn failover_hosts_killed(arena: &mut Arena) {
-    failover_hosts(arena, TestServer::kill);
+pub fn failover_hosts_killed(ctx: &mut TestContext) {
+    failover_hosts(ctx, TestServer::kill);
 }
 
 /// F15: the primary is suspended with all its connections, and engines know the
 /// standby by their URL.
-pub fn failover_hosts_frozen(arena: &mut Arena) {
-    failover_hosts(arena, TestServer::freeze);
+pub fn failover_hosts_frozen(ctx: &mut TestContext) {
+    failover_hosts(ctx, TestServer::freeze);
 }
 
 /// How long whoever watches over the servers takes to see that the first is gone.
 const PROMOTED_AFTER: Duration = Duration::from_secs(3);
 
-fn failover_hosts(arena: &mut Arena, lose: fn(&TestServer)) {
+fn failover_hosts(ctx: &mut TestContext, lose: fn(&TestServer)) {
     let primary = TestServer::start();
-    arena.on_server(&primary);
-    let plan = Plan { standby_of: Some(primary.port()), ..Plan::default() };
-    let standby = TestServer::start_as(plan);
-    make_synchronous(arena);
+    ctx.use_server(&primary);
+    let options = ServerOptions { standby_of: Some(primary.port()), ..ServerOptions::default() };
+    let standby = TestServer::start_with(options);
+    make_synchronous(ctx);
     let (first, second) = (primary.port().to_string(), standby.port().to_string());
-    arena.database = arena.database.replace(&first, &format!("{first},127.0.0.1:{second}"));
+    ctx.database = ctx.database.replace(&first, &format!("{first},127.0.0.1:{second}"));
     for name in ["a", "b"] {
-        let mut plan = arena.plan(name);
+        let mut options = ctx.options(name);
         // No engine counts as lost meanwhile.
-        (plan.order.heartbeat_ms, plan.order.lease_ms) = (1000, 60_000);
-        arena.fleet.start(plan);
+        (options.config.heartbeat_ms, options.config.lease_ms) = (1000, 60_000);
+        ctx.engines.start(options);
     }
-    arena.produce(500, 5, 20, Duty::work(5));
-    arena.until("work goes on", || arena.done() > 100);
+    ctx.produce(500, 5, 20, TaskSpec::work(5));
+    ctx.wait_until("work goes on", || ctx.finished() > 100);
     lose(&primary);
-    arena.direct = arena.direct.replace(&first, &second);
-    arena.endure(PROMOTED_AFTER);
-    let promoted = arena.wait(arena.sql().query_one("SELECT pg_promote()", &[]));
+    ctx.direct = ctx.direct.replace(&first, &second);
+    ctx.sleep(PROMOTED_AFTER);
+    let promoted = ctx.block_on(ctx.sql().query_one("SELECT pg_promote()", &[]));
     assert!(promoted.expect("an answer").get::<_, bool>(0), "it is promoted");
-    let before = arena.done();
-    let resumed = arena.until("work goes on", || arena.done() > before);
+    let before = ctx.finished();
+    let resumed = ctx.wait_until("work goes on", || ctx.finished() > before);
     assert!(resumed < Duration::from_secs(5), "{resumed:?} after the promotion");
-    let created = arena.confirmed();
-    arena.until("creation goes on", || arena.confirmed() > created || created >= 500);
-    arena.account();
-    let witness = arena.witness();
-    let tasks: std::collections::HashSet<_> = witness.seen.keys().map(|(task, _)| task).collect();
-    assert_eq!(tasks.len(), witness.seen.len(), "no task has begun twice");
-    arena.note(format!("tasks go on {:.1} s after the promotion", resumed.as_secs_f64()));
+    let created = ctx.confirmed();
+    ctx.wait_until("creation goes on", || ctx.confirmed() > created || created >= 500);
+    ctx.settle_and_check();
+    let witness = ctx.witness();
+    let tasks: std::collections::HashSet<_> =
+        witness.attempts.keys().map(|(task, _)| task).collect();
+    assert_eq!(tasks.len(), witness.attempts.len(), "no task has begun twice");
+    ctx.note(format!("tasks go on {:.1} s after the promotion", resumed.as_secs_f64()));
     // A frozen one would not end by itself.
     if primary.is_running() {
         primary.kill();
@@ -134,32 +135,32 @@ fn failover_hosts(arena: &mut Arena, lose: fn(&TestServer)) {
 
 /// F15: the primary dies, an asynchronous standby that is behind takes over:
 /// what it had not heard of is lost, by the server's doing. What it has is sound.
-pub fn failover_async(arena: &mut Arena) {
-    let (primary, standby, proxy) = pair(arena);
-    arena.start(&["a", "b"]);
-    arena.produce(500, 5, 20, Duty::work(5));
-    arena.until("work goes on", || arena.done() > 100);
-    let sql = arena.sql();
-    let row = arena.wait(sql.query_one("SELECT pid FROM pg_stat_replication", &[]));
+pub fn failover_async(ctx: &mut TestContext) {
+    let (primary, standby, proxy) = pair(ctx);
+    ctx.start(&["a", "b"]);
+    ctx.produce(500, 5, 20, TaskSpec::work(5));
+    ctx.wait_until("work goes on", || ctx.finished() > 100);
+    let sql = ctx.sql();
+    let row = ctx.block_on(sql.query_one("SELECT pid FROM pg_stat_replication", &[]));
     let sender: i32 = row.expect("a standby").get(0);
     let sender = u32::try_from(sender).unwrap_or(0);
     send(sender, rustix::process::Signal::STOP);
-    let before = arena.done();
-    arena.until("more is done than the standby knows", || arena.done() > before + 50);
-    fail_over(arena, &primary, &standby, &proxy);
+    let before = ctx.finished();
+    ctx.wait_until("more is done than the standby knows", || ctx.finished() > before + 50);
+    fail_over(ctx, &primary, &standby, &proxy);
     // One that is stopped does not see that its server is gone.
     send(sender, rustix::process::Signal::KILL);
-    arena.settle();
+    ctx.settle();
     let told = |name: &str| {
-        let log = arena.fleet.logged(name);
+        let log = ctx.engines.logged(name);
         log.contains("bytes of its log") || log.contains("has taken over")
     };
-    arena.until("engines say that something may be lost", || told("a") && told("b"));
-    arena.fleet.stop_all();
-    let (_, broken) = arena.reckon_up();
+    ctx.wait_until("engines say that something may be lost", || told("a") && told("b"));
+    ctx.engines.stop_all();
+    let (_, broken) = ctx.collect_violations();
     let lost = broken.iter().filter(|words| words.starts_with("I1:")).count();
     assert!(lost > 0, "the standby was behind, so something is lost");
-    arena.note(format!("{lost} confirmed tasks lost by the server, as PostgreSQL says it may"));
+    ctx.note(format!("{lost} confirmed tasks lost by the server, as PostgreSQL says it may"));
     let unsound: Vec<_> = broken
         .iter()
         .filter(|words| ["I2: verify", "I6", "I8", "I9"].iter().any(|bad| words.starts_with(bad)))
@@ -168,93 +169,94 @@ pub fn failover_async(arena: &mut Arena) {
 }
 
 /// F16: the server takes no writes for a time.
-pub fn read_only(arena: &mut Arena) {
+pub fn read_only(ctx: &mut TestContext) {
     let server = TestServer::start();
-    arena.on_server(&server);
-    arena.start(&["a", "b"]);
-    arena.produce(300, 5, 30, Duty::work(5));
-    arena.until("work goes on", || arena.done() > 50);
-    let sql = arena.sql();
+    ctx.use_server(&server);
+    ctx.start(&["a", "b"]);
+    ctx.produce(300, 5, 30, TaskSpec::work(5));
+    ctx.wait_until("work goes on", || ctx.finished() > 50);
+    let sql = ctx.sql();
     let switch = |on: &str| {
         for command in [
             "SET default_transaction_read_only = off".to_owned(),
             format!("ALTER SYSTEM SET default_transaction_read_only = {on}"),
             "SELECT pg_reload_conf()".to_owned(),
         ] {
-            arena.wait(sql.batch_execute(&command)).expect("a setting");
+            ctx.block_on(sql.batch_execute(&command)).expect("a setting");
         }
     };
     switch("on");
-    let window = arena.window();
-    arena.until("engines say why", || arena.fleet.logged("a").contains("read-only"));
-    arena.endure(Duration::from_secs(4));
+    let window = ctx.monitor_usage();
+    ctx.wait_until("engines say why", || ctx.engines.logged("a").contains("read-only"));
+    ctx.sleep(Duration::from_secs(4));
     let used = window.close();
     assert!(used.cpu < 0.5, "it spins: {used}");
     switch("off");
-    arena.note(format!("{used}"));
-    arena.account();
+    ctx.note(format!("{used}"));
+    ctx.settle_and_check();
 }
 
 /// F18: far more engines than the server has connections, all started at once.
-pub fn no_connections_left(arena: &mut Arena) {
+pub fn no_connections_left(ctx: &mut TestContext) {
     let server = server(&["max_connections=30"]);
-    arena.on_server(&server);
-    let sql = arena.sql();
-    arena.create_many(600, &Duty::work(5));
+    ctx.use_server(&server);
+    let sql = ctx.sql();
+    ctx.create_many(600, &TaskSpec::work(5));
     let names: Vec<String> = (1..=12).map(|number| format!("e{number}")).collect();
     for name in &names {
-        let mut plan = arena.plan(name);
-        plan.order.lease_ms = 10_000;
-        arena.fleet.start(plan);
+        let mut options = ctx.options(name);
+        options.config.lease_ms = 10_000;
+        ctx.engines.start(options);
     }
-    arena.until("all is done", || arena.done() >= 600);
+    ctx.wait_until("all is done", || ctx.finished() >= 600);
     let query =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'task-engine-fault'";
-    let row = arena.wait(sql.query_one(query, &[])).expect("a count");
-    let crashes = arena.fleet.crashes().len();
-    arena.note(format!(
+    let row = ctx.block_on(sql.query_one(query, &[])).expect("a count");
+    let crashes = ctx.engines.crashes().len();
+    ctx.note(format!(
         "{} connections of 30 in use at the end, {crashes} engines had to be started again",
         row.get::<_, i64>(0)
     ));
     // Fewer, so that the account can be made.
     for name in &names[2..] {
-        arena.fleet.stop(name);
+        ctx.engines.stop(name);
     }
-    arena.create_many(50, &Duty::work(5));
-    arena.account();
+    ctx.create_many(50, &TaskSpec::work(5));
+    ctx.settle_and_check();
 }
 
 /// F19: the volume of the tables is full; later there is room again.
-pub fn data_volume_full(arena: &mut Arena) {
+pub fn data_volume_full(ctx: &mut TestContext) {
     let server = TestServer::start();
-    let volume = Volume::mount(arena.path("volume"), 48);
+    let volume = Volume::mount(ctx.path("volume"), 48);
     let folder = volume.path().join("tables");
     std::fs::create_dir(&folder).expect("a folder");
-    open_path(&arena.path(""));
-    must(
+    open_path(&ctx.path(""));
+    run_command(
         "chown",
         &["--reference", &server.directory().display().to_string(), &folder.display().to_string()],
     );
-    let admin = arena.try_sql(&server.url("postgres")).expect("a connection");
+    let admin = ctx.try_sql(&server.url("postgres")).expect("a connection");
     for command in [
         format!("CREATE TABLESPACE small LOCATION '{}'", folder.display()),
         "CREATE DATABASE small TABLESPACE small".to_owned(),
     ] {
-        arena.wait(admin.batch_execute(&command)).expect("made");
+        ctx.block_on(admin.batch_execute(&command)).expect("made");
     }
-    arena.on_database(&server.url("small"));
-    arena.start(&["a", "b"]);
-    arena.produce(4000, 100, 10, Duty::work(1));
-    arena.until("work goes on", || arena.done() > 50);
+    ctx.use_database(&server.url("small"));
+    ctx.start(&["a", "b"]);
+    ctx.produce(4000, 100, 10, TaskSpec::work(1));
+    ctx.wait_until("work goes on", || ctx.finished() > 50);
     let ballast = volume.fill();
-    let window = arena.window();
-    arena
-        .until("the producer is told", || arena.fleet.logged("producer").contains("No space left"));
-    arena.endure(Duration::from_secs(3));
+    let window = ctx.monitor_usage();
+    ctx.wait_until("the producer is told", || {
+        ctx.engines.logged("producer").contains("No space left")
+    });
+    ctx.sleep(Duration::from_secs(3));
     let used = window.close();
     std::fs::remove_file(ballast).expect("room");
-    arena.note(format!("{used}"));
-    let history = arena.account();
+    ctx.note(format!("{used}"));
+    let history = ctx.settle_and_check();
     let failed =
         history.tasks.values().filter(|task| task.status != task_engine::TaskStatus::Stopped);
     assert_eq!(failed.count(), 0, "no task fails for the want of a disk");
@@ -263,56 +265,56 @@ pub fn data_volume_full(arena: &mut Arena) {
 
 /// Lets other users pass: the server is one.
 fn open_path(folder: &std::path::Path) {
-    must("chmod", &["755", &folder.display().to_string()]);
+    run_command("chmod", &["755", &folder.display().to_string()]);
 }
 
 /// F20: the volume of the write-ahead log is full: the server panics and stays
 /// down, until there is room.
-pub fn wal_volume_full(arena: &mut Arena) {
+pub fn wal_volume_full(ctx: &mut TestContext) {
     let server = server(&["min_wal_size=32MB", "max_wal_size=32MB"]);
-    let volume = Volume::mount(arena.path("volume"), 100);
-    open_path(&arena.path(""));
+    let volume = Volume::mount(ctx.path("volume"), 100);
+    open_path(&ctx.path(""));
     server.stop_immediate();
     let (log, moved) = (server.directory().join("data/pg_wal"), volume.path().join("pg_wal"));
     let [log, moved] = [log, moved].map(|path| path.display().to_string());
-    must("cp", &["-a", &log, &moved]);
-    must("rm", &["-r", &log]);
-    must("ln", &["-s", &moved, &log]);
+    run_command("cp", &["-a", &log, &moved]);
+    run_command("rm", &["-r", &log]);
+    run_command("ln", &["-s", &moved, &log]);
     server.start_again();
-    arena.on_server(&server);
-    arena.start(&["a", "b"]);
-    arena.produce(20_000, 500, 1, Duty::work(0));
-    arena.until("work goes on", || arena.done() > 50);
+    ctx.use_server(&server);
+    ctx.start(&["a", "b"]);
+    ctx.produce(20_000, 500, 1, TaskSpec::work(0));
+    ctx.wait_until("work goes on", || ctx.finished() > 50);
     let ballast = volume.fill();
-    let window = arena.window();
-    arena.until("the server panics", || server.log().contains("PANIC"));
-    server.has_gone();
-    arena.kill_producer();
-    arena.endure(Duration::from_secs(2));
+    let window = ctx.monitor_usage();
+    ctx.wait_until("the server panics", || server.log().contains("PANIC"));
+    server.wait_stopped();
+    ctx.kill_producer();
+    ctx.sleep(Duration::from_secs(2));
     let used = window.close();
     std::fs::remove_file(ballast).expect("room");
     server.start_again();
-    arena.note(format!("{used}"));
-    arena.account();
+    ctx.note(format!("{used}"));
+    ctx.settle_and_check();
     drop((server, volume));
 }
 
 /// F24: somebody locks a table against everybody, then the next one.
-pub fn locked_tables(arena: &mut Arena) {
-    arena.on_usual_store();
-    arena.start(&["a", "b"]);
-    arena.produce(400, 5, 30, Duty::work(5));
-    arena.until("work goes on", || arena.done() > 20);
-    let sql = arena.sql();
-    let window = arena.window();
+pub fn locked_tables(ctx: &mut TestContext) {
+    ctx.use_default_store();
+    ctx.start(&["a", "b"]);
+    ctx.produce(400, 5, 30, TaskSpec::work(5));
+    ctx.wait_until("work goes on", || ctx.finished() > 20);
+    let sql = ctx.sql();
+    let window = ctx.monitor_usage();
     for table in ["waiting_tasks", "claims", "ended_executions", "instances"] {
         let lock = format!("BEGIN; LOCK TABLE task_engine.{table} IN ACCESS EXCLUSIVE MODE");
-        arena.wait(sql.batch_execute(&lock)).expect("locked");
-        arena.endure(Duration::from_millis(if arena.soak { 15_000 } else { 2500 }));
-        arena.wait(sql.batch_execute("COMMIT")).expect("unlocked");
-        arena.endure(Duration::from_millis(300));
+        ctx.block_on(sql.batch_execute(&lock)).expect("locked");
+        ctx.sleep(Duration::from_millis(if ctx.soak { 15_000 } else { 2500 }));
+        ctx.block_on(sql.batch_execute("COMMIT")).expect("unlocked");
+        ctx.sleep(Duration::from_millis(300));
     }
     let used = window.close();
-    arena.note(format!("{used}"));
-    arena.account();
+    ctx.note(format!("{used}"));
+    ctx.settle_and_check();
 }

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use crate::harness::arena::Arena;
-use crate::orders::Duty;
-use crate::registry::Kind;
+use crate::commands::TaskSpec;
+use crate::harness::context::TestContext;
+use crate::registry::StoreKind;
 
 /// F25: under load the tables become those of a later version, as its migration
 /// makes them: it adds. The first to try dies half way. Engines of this version
 /// go on, and one that is killed comes back.
-pub fn tables_of_a_later_version(arena: &mut Arena) {
-    arena.on_usual_store();
-    arena.start(&["a", "b"]);
-    arena.produce(300, 5, 10, Duty::work(5));
-    arena.until("work goes on", || arena.done() > 30);
-    migrate(arena, Migrator::Dies);
-    arena.until("work goes on", || arena.done() > 80);
-    migrate(arena, Migrator::Commits);
-    arena.until("work goes on", || arena.done() > 130);
-    arena.fleet.kill("a");
-    arena.account();
-    let refused = arena.wait(arena.store().migrate()).expect_err("tables that it does not know");
+pub fn tables_of_a_later_version(ctx: &mut TestContext) {
+    ctx.use_default_store();
+    ctx.start(&["a", "b"]);
+    ctx.produce(300, 5, 10, TaskSpec::work(5));
+    ctx.wait_until("work goes on", || ctx.finished() > 30);
+    migrate(ctx, Migrator::Dies);
+    ctx.wait_until("work goes on", || ctx.finished() > 80);
+    migrate(ctx, Migrator::Commits);
+    ctx.wait_until("work goes on", || ctx.finished() > 130);
+    ctx.engines.kill("a");
+    ctx.settle_and_check();
+    let refused = ctx.block_on(ctx.store().migrate()).expect_err("tables that it does not know");
     assert!(refused.to_string().contains("upgrade task-engine"), "{refused}");
 }
 
@@ -30,10 +30,10 @@ enum Migrator {
     Commits,
 }
 
-fn migrate(arena: &Arena, migrator: Migrator) {
-    match arena.kind {
-        Kind::Postgres => migrate_postgres(arena, migrator),
-        Kind::Sqlite => migrate_sqlite(arena, migrator),
+fn migrate(ctx: &TestContext, migrator: Migrator) {
+    match ctx.kind {
+        StoreKind::Postgres => migrate_postgres(ctx, migrator),
+        StoreKind::Sqlite => migrate_sqlite(ctx, migrator),
     }
 }
 
@@ -44,20 +44,20 @@ const POSTGRES: &str = "BEGIN;
     CREATE TABLE task_engine.later (id bigint PRIMARY KEY);
     INSERT INTO task_engine.migrations (version, name) VALUES (1000, 'later')";
 
-fn migrate_postgres(arena: &Arena, migrator: Migrator) {
-    let other = arena.sql();
-    let mut client = arena.sql();
+fn migrate_postgres(ctx: &TestContext, migrator: Migrator) {
+    let other = ctx.sql();
+    let mut client = ctx.sql();
     // It waits for locks in an order of its own: one of two may be told to try again.
-    while arena.wait(client.batch_execute(POSTGRES)).is_err() {
-        client = arena.sql();
+    while ctx.block_on(client.batch_execute(POSTGRES)).is_err() {
+        client = ctx.sql();
     }
     if migrator == Migrator::Commits {
-        arena.wait(client.batch_execute("COMMIT")).expect("migrated");
+        ctx.block_on(client.batch_execute("COMMIT")).expect("migrated");
         return;
     }
     let ask = "SELECT pg_backend_pid()";
-    let process: i32 = arena.wait(client.query_one(ask, &[])).expect("a process").get(0);
-    let killed = arena.wait(other.execute("SELECT pg_terminate_backend($1)", &[&process]));
+    let process: i32 = ctx.block_on(client.query_one(ask, &[])).expect("a process").get(0);
+    let killed = ctx.block_on(other.execute("SELECT pg_terminate_backend($1)", &[&process]));
     killed.expect("killed");
 }
 
@@ -68,8 +68,8 @@ const SQLITE: &str = "BEGIN IMMEDIATE;
     CREATE TABLE task_engine_later (id INTEGER PRIMARY KEY) STRICT;
     INSERT INTO task_engine_migrations (version, name, applied_at) VALUES (1000, 'later', 0)";
 
-fn migrate_sqlite(arena: &Arena, migrator: Migrator) {
-    let db = rusqlite::Connection::open(&arena.direct).expect("opened");
+fn migrate_sqlite(ctx: &TestContext, migrator: Migrator) {
+    let db = rusqlite::Connection::open(&ctx.direct).expect("opened");
     db.busy_timeout(Duration::from_secs(30)).expect("timeout");
     db.execute_batch(SQLITE).expect("migrated");
     if migrator == Migrator::Commits {

@@ -81,7 +81,7 @@ impl DemoSummary {
                 out,
                 "  task {} {}: {}",
                 row.id,
-                escape(&row.task_class),
+                escape(&row.class),
                 error.unwrap_or_default()
             )?;
             writeln!(out, "    {}", self.next_state_text(row))?;
@@ -102,7 +102,7 @@ impl DemoSummary {
                 time.strftime("%H:%M:%S")
             );
         }
-        let why = match row.task_class.as_str() {
+        let why = match row.class.as_str() {
             "FailingNotRetryTask" => "its class has no retries",
             "FailingNotRetryExceptionTask" => "its error forbids retries",
             _ => "all retries were used",

@@ -169,10 +169,10 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Cli
         };
         new(&mut definition.rule, &args.rule.rule());
         new(&mut definition.time_zone, &args.time_zone);
-        new(&mut definition.task_class, &args.class);
+        new(&mut definition.class, &args.class);
         new(&mut definition.queue, &args.queue);
         if let Some(parameters) = &parameters {
-            definition.task_parameters = parameters.clone();
+            definition.parameters = parameters.clone();
         }
         definition.priority = args.priority.unwrap_or(definition.priority);
         definition.missed = args.missed.unwrap_or(definition.missed);

@@ -98,7 +98,7 @@ fn line(row: &ScheduleRow, now: Timestamp) -> Vec<String> {
         summary(&row.name, 40),
         field(|known| &known.rule, 40),
         field(|known| &known.time_zone, 40),
-        field(|known| &known.task_class, 40),
+        field(|known| &known.class, 40),
         state(row).to_owned(),
         when(row.state.next_at),
         when(row.last_slot),
@@ -187,8 +187,8 @@ fn print(
         Ok(known) => {
             field("rule", &format!("{}, {}", escape(&known.rule), escape(&known.time_zone)))?;
             let place = format!("queue {}, priority {}", escape(&known.queue), known.priority);
-            field("task", &format!("{}, {place}", escape(&known.task_class)))?;
-            field("parameters", &pretty(known.task_parameters.as_str()))?;
+            field("task", &format!("{}, {place}", escape(&known.class)))?;
+            field("parameters", &pretty(known.parameters.as_str()))?;
             if known.context.as_str() != "{}" {
                 field("context", &pretty(known.context.as_str()))?;
             }

@@ -72,7 +72,7 @@ fn running(look: &StatsSnapshot) -> String {
         let time = look.activity.now.duration_since(held.claimed_at).unsigned_abs();
         vec![
             held.task_id.to_string(),
-            summary(&held.task_class, 40),
+            summary(&held.class, 40),
             name.map_or_else(String::new, |(_, name)| summary(name, 30)),
             span(time),
             held.progress

@@ -94,7 +94,7 @@ pub(super) fn write_text(
             "{}{deep}{} {} {}{origin}{mark}",
             branch(node),
             task.row.id,
-            summary(&task.row.task_class, 60),
+            summary(&task.row.class, 60),
             summary_text(task, now)
         )?;
         write_attempts(out, task, &trunk(node))?;

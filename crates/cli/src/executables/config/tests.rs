@@ -236,7 +236,10 @@ every = "15m"
         ),
         ("class = \"tidy\"\nevery = \"1h\"\ncron = \"0 3 * * *\"", "cron or every, not both"),
         ("class = \"tidy\"\ncron = \"0 25 * * *\"", "5:8: "),
-        ("class = \"tidy\"\nevery = \"1h\"\ntime_zone = \"Mars\"", "6:13: the time zone \"Mars\""),
+        (
+            "class = \"tidy\"\nevery = \"1h\"\ntime_zone = \"Mars\"",
+            "6:13: unknown time zone \"Mars\"",
+        ),
         ("class = \"tidy\"\nevery = \"1h\"\noverlap = \"maybe\"", "6:11: "),
         ("class = \"tidy\"\nevery = \"1h\"\nparameters = 3", "6:14: invalid type: integer `3`"),
         ("class = \"tidy\"\nevery = \"1h\"\nparameters = { a = nan }", "JSON has no such number"),

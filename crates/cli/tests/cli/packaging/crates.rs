@@ -172,7 +172,7 @@ fn published_crates_have_their_files() {
                 "LICENSE-APACHE",
                 "LICENSE-MIT",
             ];
-            !others.contains(file) && !places.iter().any(|place| file.starts_with(place))
+            !others.contains(file) && !places.iter().any(|sandbox| file.starts_with(sandbox))
         });
         assert_eq!(stray, None, "{name}");
         let has_tables = ["task-engine-postgres", "task-engine-sqlite"].contains(&name);

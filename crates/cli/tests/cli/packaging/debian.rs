@@ -1,12 +1,12 @@
 //! The Debian package, built from the program under test, as dpkg sees it.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::super::support::Place;
+use super::super::support::sandbox;
 use super::{of_unit, root};
+use task_engine_test_harness::{Sandbox, not_run};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_task-engine");
 
@@ -16,9 +16,7 @@ fn can_build() -> bool {
         !found.is_ok_and(|done| done.status.success())
     });
     if let Some(tool) = missing {
-        // Not by a macro: those are silent when a test passes.
-        let words = format!("NOT RUN: {tool} is missing, so no Debian package is built\n");
-        std::io::stderr().write_all(words.as_bytes()).unwrap();
+        not_run("debian", &format!("{tool} is missing, so no package is built"));
     }
     missing.is_none()
 }
@@ -50,8 +48,8 @@ fn debian_package_is_complete() {
     if !can_build() {
         return;
     }
-    let place = Place::new();
-    let built = build(PROGRAM, &place.path("."));
+    let sandbox = sandbox();
+    let built = build(PROGRAM, &sandbox.path("."));
     assert!(built.status.success(), "{built:?}");
     let package = String::from_utf8(built.stdout).unwrap().trim().to_owned();
 
@@ -69,12 +67,12 @@ fn debian_package_is_complete() {
     assert!(listed.lines().all(|line| line.contains(" root/root ")), "{listed}");
     let secrets = listed.lines().find(|line| line.ends_with("/etc/task-engine/environment"));
     assert!(secrets.expect("settings").starts_with("-rw------- "), "root alone reads passwords");
-    let folder = place.path("unpacked");
+    let folder = sandbox.path("unpacked");
     ask(&["dpkg-deb", "-R", &package, folder.to_str().unwrap()]);
     let at = |path: &str| folder.join(path);
 
-    its_program_runs(&place, &at("usr/bin/task-engine"));
-    its_pages_are_those_of_the_program(&place, &at("usr/share/man/man1"));
+    its_program_runs(&sandbox, &at("usr/bin/task-engine"));
+    its_pages_are_those_of_the_program(&sandbox, &at("usr/share/man/man1"));
     it_completes(&at("usr/share/bash-completion/completions/task-engine"));
     assert!(read(at("usr/share/zsh/vendor-completions/_task-engine")).starts_with("#compdef"));
     let fish = read(at("usr/share/fish/vendor_completions.d/task-engine.fish"));
@@ -93,21 +91,21 @@ fn debian_package_is_complete() {
     assert!(notices.contains("Permission is hereby granted"));
 }
 
-fn its_program_runs(place: &Place, program: &Path) {
-    let here = place.ok(&["--version"]);
-    let installed = place.shell(&format!("{} --version", program.display()));
+fn its_program_runs(sandbox: &Sandbox, program: &Path) {
+    let here = sandbox.ok(&["--version"]);
+    let installed = sandbox.shell(&format!("{} --version", program.display()));
     assert_eq!(installed.out, here);
-    let demo = place.shell(&format!("{} demo", program.display()));
+    let demo = sandbox.shell(&format!("{} demo", program.display()));
     assert_eq!(demo.code, Some(0), "{demo:?}");
     assert!(demo.err.contains("106 of 106 tasks done"), "{}", demo.err);
 }
 
-fn its_pages_are_those_of_the_program(place: &Place, folder: &Path) {
-    let written = place.ok(&["man", "--dir", "man-pages"]);
+fn its_pages_are_those_of_the_program(sandbox: &Sandbox, folder: &Path) {
+    let written = sandbox.ok(&["man", "--dir", "man-pages"]);
     assert_eq!(fs::read_dir(folder).unwrap().count(), written.lines().count());
     for page in written.lines() {
         let name = PathBuf::from(page).file_name().unwrap().to_str().unwrap().to_owned();
-        assert_eq!(read(folder.join(format!("{name}.gz"))), read(place.path(page)));
+        assert_eq!(read(folder.join(format!("{name}.gz"))), read(sandbox.path(page)));
     }
 }
 
@@ -121,7 +119,7 @@ fn it_completes(file: &Path) {
     assert_eq!(ask(&["bash", "-c", &script]), "doctor\n");
 }
 
-/// As the one for installing by hand, but from the place of packages.
+/// As the one for installing by hand, but from the sandbox of packages.
 fn its_unit_starts_it(unit: &str) {
     let unit = unit.replace("\\\n", " ");
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("ExecStart");
@@ -137,8 +135,8 @@ fn other_version_is_not_packed() {
     if !can_build() {
         return;
     }
-    let place = Place::new();
-    let refused = build("/bin/true", &place.path("."));
+    let sandbox = sandbox();
+    let refused = build("/bin/true", &sandbox.path("."));
     assert_eq!(refused.status.code(), Some(1));
     let why = String::from_utf8(refused.stderr).unwrap();
     assert!(why.contains(concat!("Cargo.toml ", env!("CARGO_PKG_VERSION"))), "{why}");

@@ -34,7 +34,7 @@ fn errors_name_their_position() {
         ("status=failed clas=a", 15, "did you mean class?"),
         ("status=faild", 8, "did you mean failed?"),
         ("status=succeded", 8, "did you mean succeeded?"),
-        ("status=bogus", 8, "waiting, running, stopped (or succeeded), failed, cancelled"),
+        ("status=bogus", 8, "waiting, running, stopped (or succeeded), failed or cancelled"),
         ("status=failed,waitin", 15, "did you mean waiting?"),
         ("nonsense=1", 1, "there are status, class"),
         ("status", 7, "an operator is missing"),

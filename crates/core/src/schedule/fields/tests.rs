@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn expressions_have_canonical_form() {
-    for (expression, plain) in [
+    for (expression, canonical) in [
         ("* * * * *", "0 * * * * *"),
         ("*/15 0-3 1,15 JAN-mar mon", "0 0,15,30,45 0,1,2,3 1,15 1,2,3 1"),
         ("30 5/1 * * * *", ""),
@@ -20,8 +20,8 @@ fn expressions_have_canonical_form() {
         (" @Weekly ", "0 0 0 * * 0"),
     ] {
         match parse(expression) {
-            Ok(fields) => assert_eq!(fields.plain, plain, "{expression}"),
-            Err(error) => assert_eq!("", plain, "{error}"),
+            Ok(fields) => assert_eq!(fields.canonical, canonical, "{expression}"),
+            Err(error) => assert_eq!("", canonical, "{error}"),
         }
     }
 }
@@ -91,6 +91,6 @@ fn impossible_dates_are_detected() {
         ("0 0 30 2 MON", false),
         ("@daily", false),
     ] {
-        assert_eq!(parse(expression).unwrap().never_comes, never, "{expression}");
+        assert_eq!(parse(expression).unwrap().is_impossible, never, "{expression}");
     }
 }

@@ -29,7 +29,7 @@ fn reasons_have_texts() {
         ),
         (
             Reason::UnknownClass {
-                task_class: "mail".into(),
+                class: "mail".into(),
                 engines: vec![offer("a", &["x", "y"]), offer("b", &[])],
             },
             "no live engine has a handler for its class mail; alive: a handles x, y; b handles nothing",

@@ -1,6 +1,5 @@
-//! What ended in the last hour, by class. An hour goes on while it is looked at, so
-//! these are gauges, not counters: they also go down. What only ever grows is
-//! counted by each engine itself.
+//! Attempts of the last hour by class. The window moves, so these are gauges, not
+//! counters. Engines export counters themselves.
 
 use task_engine_store::rollup::{BOUNDS_MS, ClassTotal, RollupRow, TimeHistogram};
 
@@ -18,19 +17,19 @@ pub(super) fn text(rows: &[RollupRow]) -> String {
     attempts(&mut text, &classes);
     text.family(
         "task_engine_run_seconds_sum_last_hour",
-        "How long all attempts together ran that ended in the last hour.",
+        "Total run time of the attempts that ended in the last hour.",
         classes.iter().map(|of| (vec![("class", of.class.as_str())], of.run_secs_sum)),
     );
     buckets(
         &mut text,
         "task_engine_run_seconds_bucket_last_hour",
-        "Attempts that ended in the last hour, and ran no longer than this.",
+        "Attempts that ended in the last hour, by run time.",
         classes.iter().map(|of| (of.class.as_str(), &of.run)),
     );
     buckets(
         &mut text,
         "task_engine_wait_seconds_bucket_last_hour",
-        "Attempts that ended in the last hour, and had been due no longer than this.",
+        "Attempts that ended in the last hour, by queue latency.",
         classes.iter().map(|of| (of.class.as_str(), &of.wait)),
     );
     text.0
@@ -44,12 +43,12 @@ fn attempts(text: &mut Text, classes: &[ClassTotal]) {
     });
     text.family(
         "task_engine_attempts_ended_last_hour",
-        "Attempts that ended in the last hour. A class without a name is all that are too many to tell apart; other: cancelled, given back or snoozed.",
+        "Attempts that ended in the last hour. The empty class sums up classes above the limit; other: cancelled, released or snoozed.",
         samples,
     );
 }
 
-/// Each with all that is shorter, as `histogram_quantile` wants it.
+/// Cumulative, for `histogram_quantile`.
 fn buckets<'a>(
     text: &mut Text,
     name: &str,
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_grow_and_rows_of_a_class_are_one() {
+    fn buckets_are_cumulative() {
         let mut row = RollupRow {
             at: Timestamp::UNIX_EPOCH,
             class: "a".to_owned(),

@@ -1,33 +1,32 @@
-//! All operations, one by one.
+//! All operations of the API.
 
-/// What a program may do.
+/// An operation: method, path, and the names of its schemas.
 pub(super) struct Operation {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    /// Its name in programs that are made from the description.
+    /// The name in generated clients.
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
-    /// Of the query and the header, by their names in the components.
+    /// Query and header parameters, by their names in the components.
     pub(super) parameters: &'static [&'static str],
-    pub(super) sent: Sent,
-    /// When all is well.
+    pub(super) body: RequestBody,
+    /// The statuses of success.
     pub(super) statuses: &'static [u16],
-    /// The schema of the answer; empty if it is plain text.
-    pub(super) answer: &'static str,
+    /// The schema of the response; empty for plain text.
+    pub(super) response: &'static str,
 }
 
-/// The body of a request.
-pub(super) enum Sent {
-    Nothing,
-    May(&'static str),
-    Needs(&'static str),
+pub(super) enum RequestBody {
+    None,
+    Optional(&'static str),
+    Required(&'static str),
 }
 
-use Sent::{May, Needs, Nothing};
+use RequestBody::{None, Optional, Required};
 
 impl Operation {
     pub(super) fn kind(&self) -> &'static str {
-        match (self.id, self.answer) {
+        match (self.id, self.response) {
             ("events", _) => "text/event-stream",
             (_, "") => "text/plain",
             _ => "application/json",
@@ -40,7 +39,7 @@ const fn get(
     id: &'static str,
     summary: &'static str,
     parameters: &'static [&'static str],
-    answer: &'static str,
+    response: &'static str,
 ) -> Operation {
     Operation {
         method: "GET",
@@ -48,30 +47,39 @@ const fn get(
         id,
         summary,
         parameters,
-        sent: Nothing,
+        body: None,
         statuses: &[200],
-        answer,
+        response,
     }
 }
 
-/// Something that is done, and answers what became of it.
+/// A change, which returns a report.
 const fn change(
     method: &'static str,
     path: &'static str,
     id: &'static str,
     summary: &'static str,
-    sent: Sent,
+    body: RequestBody,
 ) -> Operation {
-    let parameters: &[&str] = if let Nothing = sent { &["reason"] } else { &[] };
-    Operation { method, path, id, summary, parameters, sent, statuses: &[200], answer: "Done" }
+    let parameters: &[&str] = if let None = body { &["reason"] } else { &[] };
+    Operation {
+        method,
+        path,
+        id,
+        summary,
+        parameters,
+        body,
+        statuses: &[200],
+        response: "OperationReport",
+    }
 }
 
 pub(super) const OPERATIONS: &[Operation] = &[
-    get("/api/v1/openapi.json", "openapi", "This description", &[], "Any"),
+    get("/api/v1/openapi.json", "openapi", "This document", &[], "Document"),
     get(
         "/api/v1/tasks",
         "listTasks",
-        "Tasks, newest first, without their parameters. A page may be short before the end: go on as long as there is `next`",
+        "Tasks, newest first, without their parameters. A page may be short before the end: continue while there is `next`",
         &["filter", "before", "limit"],
         "TaskPage",
     ),
@@ -79,31 +87,35 @@ pub(super) const OPERATIONS: &[Operation] = &[
         method: "POST",
         path: "/api/v1/tasks",
         id: "createTasks",
-        summary: "Creates a task, or up to 1,000, all or none. 201 if any is new, 200 if none is",
+        summary: "Creates one task, or up to 1,000, all or none. 201 if any is new, else 200",
         parameters: &["idempotency_key"],
-        sent: Needs("NewTasks"),
+        body: Required("NewTasks"),
         statuses: &[200, 201],
-        answer: "Created",
+        response: "Created",
     },
     bulk(
         "/api/v1/tasks/retry",
         "retryTasks",
-        "Sends ended tasks back to wait; without a status in the filter, failed ones",
+        "Retries ended tasks; without a status in the filter, failed and cancelled ones",
     ),
     bulk(
         "/api/v1/tasks/cancel",
         "cancelTasks",
         "Cancels tasks: at once if they wait, by request if they run",
     ),
-    bulk("/api/v1/tasks/rerun", "rerunTasks", "Creates tasks once more, with the same parameters"),
+    bulk(
+        "/api/v1/tasks/rerun",
+        "rerunTasks",
+        "Creates copies of ended tasks, with the same parameters",
+    ),
     bulk(
         "/api/v1/tasks/delete",
         "deleteTasks",
-        "Removes tasks that have ended, with all that is recorded about them",
+        "Deletes ended tasks with everything that is recorded about them",
     ),
-    get("/api/v1/tasks/{id}", "getTask", "Everything about a task", &[], "TaskDetails"),
-    change("PATCH", "/api/v1/tasks/{id}", "editTask", "Changes a task that waits", Needs("Edit")),
-    change("DELETE", "/api/v1/tasks/{id}", "deleteTask", "Removes a task that has ended", Nothing),
+    get("/api/v1/tasks/{id}", "getTask", "A task with its executions", &[], "TaskDetails"),
+    change("PATCH", "/api/v1/tasks/{id}", "editTask", "Changes a waiting task", Required("Edit")),
+    change("DELETE", "/api/v1/tasks/{id}", "deleteTask", "Deletes an ended task", None),
     get(
         "/api/v1/tasks/{id}/logs",
         "getTaskLogs",
@@ -111,86 +123,86 @@ pub(super) const OPERATIONS: &[Operation] = &[
         &["attempt", "after_line", "limit"],
         "Log",
     ),
-    get("/api/v1/tasks/{id}/why", "whyTask", "Why it is where it is, and does not run", &[], "Why"),
+    get(
+        "/api/v1/tasks/{id}/why",
+        "whyTask",
+        "Why it has its status, and why it does not run",
+        &[],
+        "Why",
+    ),
     change(
         "POST",
         "/api/v1/tasks/{id}/retry",
         "retryTask",
-        "Sends an ended task back to wait, or lets a waiting one run at once",
-        May("Reasoned"),
+        "Retries an ended task, or makes a waiting one due at once",
+        Optional("Reason"),
     ),
     change(
         "POST",
         "/api/v1/tasks/{id}/cancel",
         "cancelTask",
         "Cancels it: at once if it waits, by request if it runs",
-        May("Reasoned"),
+        Optional("Reason"),
     ),
     change(
         "POST",
         "/api/v1/tasks/{id}/rerun",
         "rerunTask",
-        "Creates it once more, with the same parameters",
-        May("Reasoned"),
+        "Creates a copy with the same parameters",
+        Optional("Reason"),
     ),
     get(
-        "/api/v1/flows/{correlation}",
+        "/api/v1/flows/{correlation_id}",
         "getFlow",
         "The tasks that share a correlation id, oldest first",
         &["after_task", "limit"],
         "Flow",
     ),
-    get("/api/v1/stats", "getStats", "Figures of what goes on now", &[], "Figures"),
+    get("/api/v1/stats", "getStats", "Current statistics", &[], "Stats"),
     get(
         "/api/v1/errors",
         "listErrors",
-        "Failed tasks in groups of the same error, the largest first",
+        "Failed tasks grouped by error, the largest group first",
         &["filter", "before", "limit"],
         "Errors",
     ),
-    get(
-        "/api/v1/checks",
-        "listChecks",
-        "Whether all is well, and what mends it",
-        &["depth"],
-        "Checks",
-    ),
+    get("/api/v1/checks", "listChecks", "Health checks with remedies", &["depth"], "Checks"),
     get(
         "/api/v1/events",
         "events",
-        "Server-sent events named `figures`, each time something has changed; the data is Figures",
+        "Server-sent events named `stats`, one after each change; the data is Stats",
         &[],
         "",
     ),
-    get("/api/v1/queues", "listQueues", "Queues, and who serves them", &[], "Queues"),
+    get("/api/v1/queues", "listQueues", "Queues and their workers", &[], "Queues"),
     change(
         "POST",
         "/api/v1/queues/{name}/pause",
         "pauseQueue",
-        "No task is taken from the queue from now on",
-        May("Reasoned"),
+        "Pauses a queue: none of its tasks starts",
+        Optional("Reason"),
     ),
-    change("POST", "/api/v1/queues/{name}/resume", "resumeQueue", "Ends a pause", May("Reasoned")),
-    get(
-        "/api/v1/instances",
-        "listInstances",
-        "Lives of engines, the newest first",
-        &[],
-        "Instances",
+    change(
+        "POST",
+        "/api/v1/queues/{name}/resume",
+        "resumeQueue",
+        "Resumes a queue",
+        Optional("Reason"),
     ),
+    get("/api/v1/instances", "listInstances", "Engine sessions, newest first", &[], "Instances"),
     change(
         "POST",
         "/api/v1/instances/{name}/recover",
         "recoverInstance",
-        "Takes back what a dead engine has left",
-        May("Reasoned"),
+        "Reclaims the tasks of a dead engine",
+        Optional("Reason"),
     ),
     get(
         "/api/v1/schedule-preview",
         "previewSchedule",
-        "When a rule would fire, and what changes of clocks do to it",
-        &["rule", "zone", "count"],
-        "Times",
+        "The next slots of a rule, with notes on clock changes",
+        &["rule", "time_zone", "count"],
+        "SchedulePreview",
     ),
     get(
         "/api/v1/schedules",
@@ -203,16 +215,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         method: "POST",
         path: "/api/v1/schedules",
         id: "createSchedule",
-        summary: "Adds a schedule",
+        summary: "Creates a schedule",
         parameters: &[],
-        sent: Needs("NewSchedule"),
+        body: Required("NewSchedule"),
         statuses: &[201],
-        answer: "Done",
+        response: "OperationReport",
     },
     get(
         "/api/v1/schedules/{name}",
         "getSchedule",
-        "A schedule, with the slots that it has fired or skipped, and manual runs",
+        "A schedule with its fired and skipped slots and manual runs",
         &[],
         "ScheduleDetails",
     ),
@@ -220,71 +232,59 @@ pub(super) const OPERATIONS: &[Operation] = &[
         method: "PUT",
         path: "/api/v1/schedules/{name}",
         id: "writeSchedule",
-        summary: "Replaces what a schedule says, or adds it (201)",
+        summary: "Replaces a schedule, or creates it (201)",
         parameters: &[],
-        sent: Needs("ScheduleText"),
+        body: Required("ScheduleDefinition"),
         statuses: &[200, 201],
-        answer: "Done",
+        response: "OperationReport",
     },
     change(
         "DELETE",
         "/api/v1/schedules/{name}",
         "deleteSchedule",
-        "Removes a schedule; its tasks stay",
-        Nothing,
+        "Deletes a schedule; its tasks stay",
+        None,
     ),
     change(
         "POST",
         "/api/v1/schedules/{name}/pause",
         "pauseSchedule",
-        "It fires no more until it is resumed",
-        May("Reasoned"),
+        "Pauses a schedule",
+        Optional("Reason"),
     ),
     change(
         "POST",
         "/api/v1/schedules/{name}/resume",
         "resumeSchedule",
-        "It fires again, from now on",
-        May("Reasoned"),
+        "Resumes a schedule",
+        Optional("Reason"),
     ),
     change(
         "POST",
         "/api/v1/schedules/{name}/run",
         "runSchedule",
-        "Creates one task of it, outside of its slots",
-        May("Reasoned"),
+        "Creates one task of it now",
+        Optional("Reason"),
     ),
     get(
         "/api/v1/audit",
         "listAudit",
-        "What operators did, newest first",
+        "The audit, newest first",
         &["before_entry", "limit", "actor", "action", "task", "since", "until"],
         "Audit",
     ),
-    get(
-        "/api/v1/tokens",
-        "listTokens",
-        "Tokens, without what would make them usable",
-        &[],
-        "Tokens",
-    ),
+    get("/api/v1/tokens", "listTokens", "Tokens, without their secrets", &[], "Tokens"),
     Operation {
         method: "POST",
         path: "/api/v1/tokens",
         id: "createToken",
-        summary: "Makes a token; the answer is the only time that anybody sees it",
+        summary: "Creates a token; only this response contains its secret",
         parameters: &[],
-        sent: Needs("NewToken"),
+        body: Required("NewToken"),
         statuses: &[201],
-        answer: "NewSecret",
+        response: "CreatedToken",
     },
-    change(
-        "DELETE",
-        "/api/v1/tokens/{name}",
-        "deleteToken",
-        "Makes a token no good any more",
-        Nothing,
-    ),
+    change("DELETE", "/api/v1/tokens/{name}", "deleteToken", "Revokes a token", None),
 ];
 
 const fn bulk(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
@@ -294,8 +294,8 @@ const fn bulk(path: &'static str, id: &'static str, summary: &'static str) -> Op
         id,
         summary,
         parameters: &[],
-        sent: Needs("Choice"),
+        body: Required("Selection"),
         statuses: &[200],
-        answer: "Bulk",
+        response: "BulkReport",
     }
 }

@@ -1,4 +1,4 @@
-//! What needs somebody, the most urgent first.
+//! What needs attention, the most urgent first.
 
 use maud::{Markup, html};
 use task_engine_core::display::{brief, count};
@@ -8,37 +8,36 @@ use task_engine_store::check::{Check, Verdict};
 use task_engine_store::token::Role;
 
 use crate::app::App;
-use crate::glance::Now;
+use crate::cache::LiveState;
+use crate::error::ApiError;
 use crate::layout::Viewer;
 use crate::pages::{health, instances, links, queues};
 use crate::parts;
-use crate::problem::Problem;
-use crate::shown;
 
-/// These have lines of their own, with buttons.
-const TOLD_ELSEWHERE: [&str; 2] = ["orphaned_tasks", "paused_queues"];
+/// These have entries of their own, with buttons.
+const SHOWN_SEPARATELY: [&str; 2] = ["orphaned_tasks", "paused_queues"];
 const GROUPS_SHOWN: usize = 5;
 const QUEUES_SHOWN: usize = 5;
-/// A queue whose oldest task is younger is not waiting.
-const WAITS_SECS: f64 = 10.0;
+/// Queues with a shorter backlog are not listed.
+const LATE_SECS: f64 = 10.0;
 
-pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup, Problem> {
-    let checks = app.glance.checks().await?;
+pub(super) async fn all(app: &App, viewer: &Viewer, now: &LiveState) -> Result<Markup, ApiError> {
+    let checks = app.cache.checks().await?;
     let mut bad: Vec<&Check> = checks
         .iter()
-        .filter(|check| check.verdict >= Verdict::Warning && !TOLD_ELSEWHERE.contains(&check.name))
+        .filter(|check| {
+            check.verdict >= Verdict::Warning && !SHOWN_SEPARATELY.contains(&check.name)
+        })
         .collect();
     bad.sort_by_key(|check| std::cmp::Reverse(check.verdict));
     let paused: Vec<_> =
-        now.figures.queues.iter().filter(|queue| queue.row.paused.is_some()).collect();
-    let has_orphans = now.engines.iter().any(|engine| !engine.is_alive() && engine.held > 0);
-    let failures = app.glance.failing().await?;
+        now.stats.queues.iter().filter(|queue| queue.row.paused.is_some()).collect();
+    let failures = app.cache.failing().await?;
     let failing = failures.groups();
     let late = late(now);
-    let is_calm = bad.is_empty() && paused.is_empty() && !has_orphans;
     Ok(html! {
         (instances::orphans(app, viewer, now))
-        @if !is_calm && (!bad.is_empty() || !paused.is_empty()) {
+        @if !bad.is_empty() || !paused.is_empty() {
             section .card .needs .bad[bad.iter().any(|check| check.verdict == Verdict::Wrong)] {
                 h2 { "Needs attention" }
                 ul .attention {
@@ -46,7 +45,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup,
                         (health::verdict(check.verdict))
                         div .what {
                             strong { (check.title()) } ": " (check.reason)
-                            @if let Some(remedy) = &check.remedy { (health::mend(remedy)) }
+                            @if let Some(remedy) = &check.remedy { (health::remedy_block(remedy)) }
                         }
                     } }
                     @for queue in paused { (pause(app, viewer, now, queue)) }
@@ -62,7 +61,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &Now) -> Result<Markup,
     })
 }
 
-fn pause(app: &App, viewer: &Viewer, now: &Now, queue: &QueueStats) -> Markup {
+fn pause(app: &App, viewer: &Viewer, now: &LiveState, queue: &QueueStats) -> Markup {
     let name = &queue.row.name;
     html! {
         li data-key={ "paused-" (name) } {
@@ -70,7 +69,7 @@ fn pause(app: &App, viewer: &Viewer, now: &Now, queue: &QueueStats) -> Markup {
             div .what {
                 "queue " a href=(app.path("/queues")) { (name) }
                 @if let Some(paused) = &queue.row.paused {
-                    " " (parts::time(app, paused.paused_at, now.figures.at))
+                    " " (parts::time(app, paused.paused_at, now.stats.at))
                     @if let Some(reason) = &paused.reason { ": " (reason) }
                 }
                 @if queue.row.due.counted > 0 { "; " (parts::number(queue.row.due)) " due in it" }
@@ -80,11 +79,11 @@ fn pause(app: &App, viewer: &Viewer, now: &Now, queue: &QueueStats) -> Markup {
     }
 }
 
-fn errors(app: &App, now: &Now, failures: &Failures, groups: &[ErrorGroup]) -> Markup {
+fn errors(app: &App, now: &LiveState, failures: &Failures, groups: &[ErrorGroup]) -> Markup {
     html! {
         section .card {
             div .row .between {
-                h2 { "What fails most" }
+                h2 { "Most frequent errors" }
                 a href=(app.path("/errors")) { "All errors" }
             }
             (super::super::errors::sample(failures))
@@ -94,11 +93,11 @@ fn errors(app: &App, now: &Now, failures: &Failures, groups: &[ErrorGroup]) -> M
                         (parts::state("failed", &count(group.count, "task")))
                         div .what {
                             a href=(links::error_group(app, group.key())) {
-                                (group.task_class) ": " (group.exception)
+                                (group.class) ": " (group.exception)
                             }
-                            small .under { (brief(shown::message(&group.message), 120)) }
+                            small .under { (brief(&group.message, 120)) }
                         }
-                        small { (parts::time(app, group.last_seen, now.figures.at)) }
+                        small { (parts::time(app, group.last_seen, now.stats.at)) }
                     }
                 }
             }
@@ -106,11 +105,11 @@ fn errors(app: &App, now: &Now, failures: &Failures, groups: &[ErrorGroup]) -> M
     }
 }
 
-/// The queues whose oldest task has waited longest.
-fn late(now: &Now) -> Vec<&QueueStats> {
+/// The queues with the oldest due task.
+fn late(now: &LiveState) -> Vec<&QueueStats> {
     let age = |queue: &&QueueStats| queue.oldest_due_secs.unwrap_or(0.0);
-    let open = now.figures.queues.iter().filter(|queue| queue.row.paused.is_none());
-    let mut late: Vec<_> = open.filter(|queue| age(queue) >= WAITS_SECS).collect();
+    let open = now.stats.queues.iter().filter(|queue| queue.row.paused.is_none());
+    let mut late: Vec<_> = open.filter(|queue| age(queue) >= LATE_SECS).collect();
     late.sort_by(|one, other| age(other).total_cmp(&age(one)));
     late.truncate(QUEUES_SHOWN);
     late
@@ -120,7 +119,7 @@ fn waiting(app: &App, late: &[&QueueStats]) -> Markup {
     html! {
         section .card {
             div .row .between {
-                h2 { "What waits longest" }
+                h2 { "Longest backlog" }
                 a href=(app.path("/queues")) { "All queues" }
             }
             ul .attention {

@@ -1,4 +1,4 @@
-//! What ended over the last hour or day, drawn and in numbers.
+//! Charts of the last hour or day.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use task_engine_core::queue::BoundedCount;
 use task_engine_store::rollup::{ClassTotal, TimeHistogram};
 
 use crate::app::App;
+use crate::cache::{LiveState, Span};
 use crate::chart::{self, Bar, Point, Unit};
-use crate::glance::{Now, Span};
+use crate::error::ApiError;
 use crate::pages::links;
 use crate::parts;
-use crate::problem::Problem;
 use crate::series::{Series, Step};
 
 const CLASSES_SHOWN: usize = 10;
 const FAILING_SHOWN: usize = 8;
 
-pub(super) async fn all(app: &App, now: &Now, over: Span) -> Result<Markup, Problem> {
-    let series = app.glance.series(over, now.figures.at).await?;
-    let span = over.words();
+pub(super) async fn all(app: &App, now: &LiveState, over: Span) -> Result<Markup, ApiError> {
+    let series = app.cache.series(over, now.stats.at).await?;
+    let span = over.name();
     Ok(html! {
         div .row .between .top {
             h2 { "The last " (span) }
             div .spans {
                 @for (which, to) in [(Span::Hour, "/?span=hour"), (Span::Day, "/?span=day")] {
-                    a href=(app.path(to)) aria-current=[(which == over).then_some("true")] { (which.words()) }
+                    a href=(app.path(to)) aria-current=[(which == over).then_some("true")] { (which.name()) }
                 }
             }
         }
         @if series.ended() == 0 {
             section .card {
-                p .soft .sum { "No attempt has ended in the last " (span) ". What engines do is drawn here a few seconds after." }
+                p .soft .sum { "No attempt has ended in the last " (span) ". New data appears after a few seconds." }
             }
         } @else {
             div .grid { (throughput(app, &series, span)) (run_times(app, &series, span)) }
-            div .grid { (waiting_times(app, &series, span)) (failures(app, &series, span)) }
+            div .grid { (queue_latency(app, &series, span)) (failures(app, &series, span)) }
             (classes(app, &series))
             (numbers(app, &series))
         }
@@ -53,7 +53,7 @@ fn throughput(app: &App, series: &Series, span: &str) -> Markup {
         at: step.at,
         parts: vec![("ok", step.ok), ("bad", step.failed), ("other", step.other)],
         title: format!(
-            "{}: {} ok, {} failed, {} other",
+            "{}: {} succeeded, {} failed, {} other",
             clock(app, step.at),
             step.ok,
             step.failed,
@@ -64,22 +64,22 @@ fn throughput(app: &App, series: &Series, span: &str) -> Markup {
     let about = format!("Attempts that ended in the last {span}: {} in all", series.ended());
     html! {
         section .card {
-            h3 .title { "Attempts that ended" }
+            h3 .title { "Throughput" }
             (chart::bars(&bars, &app.zone, &about))
             p .legend {
-                span { i .ok {} "ok" } span { i .bad {} "failed" }
-                span { i .other {} "cancelled, requeued or snoozed" }
+                span { i .ok {} "Succeeded" } span { i .bad {} "Failed" }
+                span { i .other {} "Cancelled, requeued or snoozed" }
             }
         }
     }
 }
 
 fn run_times(app: &App, series: &Series, span: &str) -> Markup {
-    times(app, series, "How long they ran", |step| &step.run, span)
+    times(app, series, "Run time", |step| &step.run, span)
 }
 
-fn waiting_times(app: &App, series: &Series, span: &str) -> Markup {
-    times(app, series, "How long their tasks had been due", |step| &step.wait, span)
+fn queue_latency(app: &App, series: &Series, span: &str) -> Markup {
+    times(app, series, "Queue latency", |step| &step.wait, span)
 }
 
 fn times(
@@ -95,7 +95,12 @@ fn times(
         Point {
             at: step.at,
             values: vec![secs(p50), secs(p95)],
-            title: format!("{}: p50 {}, p95 {}", clock(app, step.at), shown(p50), shown(p95)),
+            title: format!(
+                "{}: p50 {}, p95 {}",
+                clock(app, step.at),
+                duration_text(p50),
+                duration_text(p95)
+            ),
         }
     };
     let points: Vec<_> = series.steps.iter().map(point).collect();
@@ -103,13 +108,13 @@ fn times(
         section .card {
             h3 .title { (title) }
             (chart::lines(&points, Unit::Seconds, &app.zone, &format!("{title}, over the last {span}")))
-            p .legend { span { i .line {} "half of them (p50)" } span { i .second {} "95 of 100 (p95)" } }
+            p .legend { span { i .line {} "p50" } span { i .second {} "p95" } }
         }
     }
 }
 
 fn name(class: &ClassTotal) -> &str {
-    if class.class.is_empty() { "all other classes" } else { &class.class }
+    if class.class.is_empty() { "other classes" } else { &class.class }
 }
 
 fn link(app: &App, class: &ClassTotal, status: Option<&str>) -> Markup {
@@ -195,14 +200,14 @@ fn thousands(number: u64) -> String {
 }
 
 fn quantile(times: &TimeHistogram, percent: u64) -> String {
-    shown(times.quantile(percent))
+    duration_text(times.quantile(percent))
 }
 
-fn shown(time: Option<Duration>) -> String {
+fn duration_text(time: Option<Duration>) -> String {
     time.map_or("–".to_owned(), span)
 }
 
-/// The charts once more, for those who do not see them.
+/// The charts as a table, for screen readers.
 fn numbers(app: &App, series: &Series) -> Markup {
     html! {
         details .card #numbers {
@@ -211,7 +216,7 @@ fn numbers(app: &App, series: &Series) -> Markup {
                 table {
                     thead { tr {
                         th scope="col" { "From" }
-                        @for head in ["Ok", "Failed", "Other", "Run p50", "Run p95", "Due p50", "Due p95"] {
+                        @for head in ["Succeeded", "Failed", "Other", "Run time p50", "Run time p95", "Latency p50", "Latency p95"] {
                             th scope="col" .number { (head) }
                         }
                     } }
@@ -226,7 +231,7 @@ fn numbers(app: &App, series: &Series) -> Markup {
                     }
                 }
             }
-            p .soft .last { "Steps in which nothing ended are left out. Engines count times in buckets: p50 and p95 are estimates that lie in the right bucket, never above the longest." }
+            p .soft .last { "Steps without an ended attempt are left out. Times are counted in buckets: p50 and p95 are estimates within the right bucket, never above the maximum." }
         }
     }
 }

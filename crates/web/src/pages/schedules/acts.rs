@@ -9,17 +9,17 @@ use task_engine_store::token::Role;
 
 use crate::action::{form_key, one_time, unique};
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::Viewer;
 use crate::pages::actions::{Fields, perform_and_return};
 use crate::pages::queues::reason;
 use crate::parts::Button;
-use crate::problem::Problem;
 
 /// All that this viewer may do to it.
 pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {
     let name = row.name.as_str();
     html! {
-        div .row .acts {
+        div .row .actions {
             @if viewer.may(Role::Operator) {
                 (run_button(app, viewer, name))
                 @if row.state.paused.is_some() || row.state.error.is_some() {
@@ -40,10 +40,10 @@ pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/run-schedule",
         fields: &[("name", name), ("once", &one_time())],
-        words: "Run now",
+        label: "Run now",
         consequence: "Creates one task of it, due at once, beside those of its times",
         class: "plain",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
@@ -52,10 +52,10 @@ pub(super) fn resume_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/resume-schedule",
         fields: &[("name", name)],
-        words: "Resume",
+        label: "Resume",
         consequence: "It fires again from now on; times that passed meanwhile do not",
         class: "plain",
-        act: None,
+        shortcut: None,
     };
     button.show(app, &viewer.here)
 }
@@ -93,16 +93,16 @@ fn remove_form(app: &App, name: &str) -> Markup {
 }
 
 /// The name as it is: spaces at its ends belong to it.
-pub(super) fn name_of(fields: &Fields) -> Result<String, Problem> {
+pub(super) fn name_of(fields: &Fields) -> Result<String, ApiError> {
     let name = fields.all("name").next().filter(|name| !name.is_empty());
-    name.map(str::to_owned).ok_or_else(|| Problem::field("/name", "name is missing."))
+    name.map(str::to_owned).ok_or_else(|| ApiError::field("/name", "name is missing."))
 }
 
 pub(crate) async fn pause(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let name = name_of(&fields)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
@@ -115,7 +115,7 @@ pub(crate) async fn resume(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let name = name_of(&fields)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
@@ -128,7 +128,7 @@ pub(crate) async fn run(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let name = name_of(&fields)?;
     let once = fields.get("once").map(|once| unique(&form_key(once), 0));
@@ -142,7 +142,7 @@ pub(crate) async fn remove(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&form);
     let name = name_of(&fields)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {

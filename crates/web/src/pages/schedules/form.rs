@@ -1,5 +1,5 @@
-//! A schedule as somebody types it: every field a text, checked together, so that
-//! all mistakes come back at once, each beside its field.
+//! The form of a schedule. All fields are checked together, so that all errors are
+//! shown at once, each at its field.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use task_engine_core::task::NewTask;
 use task_engine_core::task::{DEFAULT_QUEUE, InvalidTask};
 
 use super::parameters;
+use crate::error::ApiError;
 use crate::pages::actions::Fields;
-use crate::problem::Problem;
 
-/// The fields, as they are in the form.
+/// The fields of the form, as texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Typed {
+pub(super) struct ScheduleForm {
     pub(super) name: String,
     pub(super) rule: String,
-    pub(super) zone: String,
+    pub(super) time_zone: String,
     pub(super) class: String,
     pub(super) parameters: String,
     pub(super) queue: String,
@@ -37,23 +37,23 @@ pub(super) struct Typed {
     pub(super) jitter: String,
 }
 
-/// A schedule that is there: as it is, and as it may be seen.
+/// An existing schedule, with and without its secrets.
 #[derive(Debug, Clone)]
-pub(super) struct Old {
+pub(super) struct StoredSchedule {
     pub(super) stored: ScheduleDefinition,
     /// Without the secrets of its class.
-    pub(super) shown: ScheduleDefinition,
+    pub(super) redacted: ScheduleDefinition,
 }
 
-/// What is wrong, by field. The empty name is for the whole.
-pub(super) type Mistakes = BTreeMap<&'static str, String>;
+/// Errors by field. The empty name: the whole form.
+pub(super) type FieldErrors = BTreeMap<&'static str, String>;
 
-impl Default for Typed {
+impl Default for ScheduleForm {
     fn default() -> Self {
         Self {
             name: String::new(),
             rule: String::new(),
-            zone: "UTC".to_owned(),
+            time_zone: "UTC".to_owned(),
             class: String::new(),
             parameters: "{}".to_owned(),
             queue: DEFAULT_QUEUE.to_owned(),
@@ -66,14 +66,14 @@ impl Default for Typed {
     }
 }
 
-impl Typed {
+impl ScheduleForm {
     pub(super) fn read(fields: &Fields) -> Self {
-        // Browsers send the ends of lines as two characters.
+        // Browsers send line ends as CRLF.
         let text = |name| fields.all(name).next().unwrap_or_default().replace("\r\n", "\n");
         Self {
             name: text("name"),
             rule: text("rule").trim().to_owned(),
-            zone: text("zone").trim().to_owned(),
+            time_zone: text("time_zone").trim().to_owned(),
             class: text("class").trim().to_owned(),
             parameters: text("parameters"),
             queue: text("queue").trim().to_owned(),
@@ -85,7 +85,7 @@ impl Typed {
         }
     }
 
-    /// As it may be seen.
+    /// From a redacted definition.
     pub(super) fn of(name: &str, definition: &ScheduleDefinition) -> Self {
         let (missed, missed_max) = match definition.missed {
             Missed::All(number) => ("all", number),
@@ -96,9 +96,9 @@ impl Typed {
         Self {
             name: name.to_owned(),
             rule: definition.rule.clone(),
-            zone: definition.time_zone.clone(),
-            class: definition.task_class.clone(),
-            parameters: parameters(&definition.task_parameters),
+            time_zone: definition.time_zone.clone(),
+            class: definition.class.clone(),
+            parameters: parameters(&definition.parameters),
             queue: definition.queue.clone(),
             priority: definition.priority.to_string(),
             missed: missed.to_owned(),
@@ -108,102 +108,97 @@ impl Typed {
         }
     }
 
-    /// The schedule that is meant. `old` is what it was: what the form does not
-    /// show stays, and parameters that nobody has touched stay as they are.
-    /// `secrets` are those of the class.
+    /// The schedule of the form. What the form does not show, and unchanged
+    /// parameters, stay as in `old`. `secrets`: those of the class.
     pub(super) fn schedule(
         &self,
-        old: Option<&Old>,
+        old: Option<&StoredSchedule>,
         secrets: &Secrets,
-    ) -> Result<Schedule, Mistakes> {
-        let mut mistakes = Mistakes::new();
-        let task = self.task(old, secrets, &mut mistakes);
-        let missed = self.missed().map_err(|why| mistakes.insert("missed", why));
+    ) -> Result<Schedule, FieldErrors> {
+        let mut errors = FieldErrors::new();
+        let task = self.task(old, secrets, &mut errors);
+        let missed = self.missed().map_err(|why| errors.insert("missed", why));
         let overlap = self.overlap.parse();
-        let overlap = overlap.map_err(|why: ParseError| mistakes.insert("overlap", why.into()));
-        let jitter = jitter(&self.jitter).map_err(|why| mistakes.insert("jitter", why));
+        let overlap = overlap.map_err(|why: ParseError| errors.insert("overlap", why.into()));
+        let jitter = jitter(&self.jitter).map_err(|why| errors.insert("jitter", why));
         let schedule = Schedule::new(self.name.as_str(), self.rule.as_str())
-            .time_zone(self.zone.as_str())
+            .time_zone(self.time_zone.as_str())
             .missed(missed.unwrap_or_default())
             .overlap(overlap.unwrap_or_default())
             .jitter(jitter.unwrap_or_default());
-        self.check_times(&mut mistakes);
-        // What is wrong with the task is known by now; the rest is seen beside
-        // any task.
+        self.check_times(&mut errors);
+        // Errors of the task are collected already; any task serves for the rest.
         let any = NewTask::new("any", Json::empty_object());
         let whole = match (task, any) {
             (Some(task), _) | (None, Ok(task)) => schedule.new_task(task),
             (None, Err(_)) => schedule,
         };
         if let Err(bad) = whole.definition() {
-            let (field, words) = (field_of(&bad.why), bad.why.to_string());
-            mistakes.entry(field).or_insert(words);
+            errors.entry(field_of(&bad.why)).or_insert(bad.why.to_string());
         }
-        if mistakes.is_empty() { Ok(whole) } else { Err(mistakes) }
+        if errors.is_empty() { Ok(whole) } else { Err(errors) }
     }
 
-    /// A definition tells its first mistake alone.
-    fn check_times(&self, mistakes: &mut Mistakes) {
+    /// `definition` reports only its first error.
+    fn check_times(&self, errors: &mut FieldErrors) {
         if let Err(why) = self.rule.parse::<ScheduleRule>() {
-            mistakes.insert("rule", why.to_string());
+            errors.insert("rule", why.to_string());
         }
-        if TimeZone::get(&self.zone).is_err() {
-            mistakes.insert("zone", InvalidDefinition::Zone(self.zone.clone()).to_string());
+        if TimeZone::get(&self.time_zone).is_err() {
+            errors.insert("time_zone", InvalidDefinition::Zone(self.time_zone.clone()).to_string());
         }
     }
 
     fn task(
         &self,
-        old: Option<&Old>,
+        old: Option<&StoredSchedule>,
         secrets: &Secrets,
-        mistakes: &mut Mistakes,
+        errors: &mut FieldErrors,
     ) -> Option<NewTask> {
-        let before = mistakes.len();
+        let before = errors.len();
         let json = self.json(old);
-        let json = json.map_err(|why| mistakes.insert("parameters", why));
+        let json = json.map_err(|why| errors.insert("parameters", why));
         let priority = self.priority.parse::<i32>();
         let priority = priority.map_err(|_| {
-            mistakes.insert("priority", "a priority is a whole number, like 0 or -5".to_owned())
+            errors.insert("priority", "a priority is a whole number, like 0 or -5".to_owned())
         });
         if let Err(bad) = check_queue_name(&self.queue) {
-            mistakes.insert("queue", bad.to_string());
+            errors.insert("queue", bad.to_string());
         }
         let task = NewTask::new(self.class.as_str(), json.unwrap_or_else(|_| Json::empty_object()));
-        let task =
-            task.map_err(|bad| mistakes.insert(field_of_task(&bad), bad.to_string())).ok()?;
+        let task = task.map_err(|bad| errors.insert(field_of_task(&bad), bad.to_string())).ok()?;
         let task = task.queue(self.queue.as_str()).ok()?;
         let mut task = task.priority(priority.unwrap_or_default());
         if let Some(old) = old {
             task.context = old.stored.context.clone();
         }
         let task = task.secret(&secrets.of_class(&self.class));
-        let task =
-            task.map_err(|bad| mistakes.insert(field_of_task(&bad), bad.to_string())).ok()?;
-        (mistakes.len() == before).then_some(task)
+        let task = task.map_err(|bad| errors.insert(field_of_task(&bad), bad.to_string())).ok()?;
+        (errors.len() == before).then_some(task)
     }
 
-    fn json(&self, old: Option<&Old>) -> Result<Json, String> {
-        let typed = self.parameters.trim();
+    fn json(&self, old: Option<&StoredSchedule>) -> Result<Json, String> {
+        let text = self.parameters.trim();
         if let Some(old) = old {
-            if parameters(&old.shown.task_parameters) == self.parameters {
-                return Ok(old.stored.task_parameters.clone());
+            if parameters(&old.redacted.parameters) == self.parameters {
+                return Ok(old.stored.parameters.clone());
             }
-            let hides = old.shown.task_parameters != old.stored.task_parameters;
-            if hides && typed.contains(secret::PLACEHOLDER) {
+            let is_redacted = old.redacted.parameters != old.stored.parameters;
+            if is_redacted && text.contains(secret::PLACEHOLDER) {
                 return Err(format!(
-                    "type what stands in the place of {}, or leave all parameters as they are",
+                    "write the value in place of {}, or leave all parameters unchanged",
                     secret::PLACEHOLDER
                 ));
             }
         }
-        let typed = if typed.is_empty() { "{}" } else { typed };
-        Json::parse_object(typed).map_err(|why| why.to_string())
+        let text = if text.is_empty() { "{}" } else { text };
+        Json::parse_object(text).map_err(|why| why.to_string())
     }
 
     fn missed(&self) -> Result<Missed, String> {
         match self.missed.as_str() {
             "all" => format!("all:{}", self.missed_max).parse().map_err(|_: ParseError| {
-                format!("of missed times, 1 to {} can be made good", Missed::ALL_MAX)
+                format!("1 to {} missed slots can be caught up", Missed::ALL_MAX)
             }),
             missed => Ok(missed.parse::<Missed>()?),
         }
@@ -214,11 +209,10 @@ fn field_of(why: &InvalidDefinition) -> &'static str {
     match why {
         InvalidDefinition::Name => "name",
         InvalidDefinition::Rule(_) | InvalidDefinition::Never(_) => "rule",
-        InvalidDefinition::Zone(_) => "zone",
+        InvalidDefinition::Zone(_) => "time_zone",
         InvalidDefinition::Jitter => "jitter",
         InvalidDefinition::Missed => "missed",
         InvalidDefinition::Task(bad) => field_of_task(bad),
-        // About the whole of it.
         _ => "",
     }
 }
@@ -232,34 +226,34 @@ fn field_of_task(bad: &InvalidTask) -> &'static str {
     }
 }
 
-/// Nothing is none at all.
+/// Empty: no jitter.
 fn jitter(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Ok(Duration::ZERO) } else { parse::duration(text) }
 }
 
-/// What was refused after all, beside the field that it is about.
-pub(super) fn mistakes_of(problem: &Problem) -> Mistakes {
+/// The error of a refused change, by field.
+pub(super) fn field_errors_of(problem: &ApiError) -> FieldErrors {
     let is_name = problem.status == axum::http::StatusCode::CONFLICT;
-    Mistakes::from([(if is_name { "name" } else { "" }, problem.detail.clone())])
+    FieldErrors::from([(if is_name { "name" } else { "" }, problem.detail.clone())])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn typed() -> Typed {
-        Typed {
+    fn form() -> ScheduleForm {
+        ScheduleForm {
             name: "nightly".into(),
             rule: "0 3 * * *".into(),
             class: "tidy".into(),
-            ..Typed::default()
+            ..ScheduleForm::default()
         }
     }
 
     #[test]
-    fn what_is_typed_becomes_a_schedule_and_comes_back() {
-        let typed = Typed {
-            zone: "Europe/Paris".into(),
+    fn form_round_trips() {
+        let filled = ScheduleForm {
+            time_zone: "Europe/Paris".into(),
             parameters: "{\n  \"n\": 1.50\n}".into(),
             queue: "mail".into(),
             priority: "-5".into(),
@@ -267,59 +261,61 @@ mod tests {
             missed_max: "7".into(),
             overlap: "wait".into(),
             jitter: "1m 30s".into(),
-            ..typed()
+            ..form()
         };
-        let definition = typed.schedule(None, &Secrets::default()).unwrap().definition().unwrap();
-        assert_eq!(definition.task_parameters.as_str().replace([' ', '\n'], ""), "{\"n\":1.50}");
+        let definition = filled.schedule(None, &Secrets::default()).unwrap().definition().unwrap();
+        assert_eq!(definition.parameters.as_str().replace([' ', '\n'], ""), "{\"n\":1.50}");
         assert_eq!((definition.missed, definition.overlap), (Missed::All(7), Overlap::Wait));
         assert_eq!((definition.queue.as_str(), definition.priority), ("mail", -5));
         assert_eq!(definition.jitter, Duration::from_secs(90));
-        let again = Typed::of("nightly", &definition);
-        assert_eq!(again, Typed { jitter: again.jitter.clone(), ..typed });
-        let old = Old { stored: definition.clone(), shown: definition.clone() };
+        let again = ScheduleForm::of("nightly", &definition);
+        assert_eq!(again, ScheduleForm { jitter: again.jitter.clone(), ..filled });
+        let old = StoredSchedule { stored: definition.clone(), redacted: definition.clone() };
         let same = again.schedule(Some(&old), &Secrets::default()).unwrap();
         assert_eq!(same.definition().unwrap(), definition);
     }
 
     #[test]
-    fn the_context_and_untouched_parameters_stay_as_they_are() {
+    fn unchanged_parameters_and_context_stay() {
         let none = Secrets::default();
-        let mut stored = typed().schedule(None, &none).unwrap().definition().unwrap();
+        let mut stored = form().schedule(None, &none).unwrap().definition().unwrap();
         stored.context = Json::parse(r#"{"correlation_id":"x"}"#).unwrap();
-        stored.task_parameters = Json::parse(r#"{ "n" : 12345678901234567890123 }"#).unwrap();
-        let old = Old { shown: stored.clone(), stored };
-        let form = Typed { queue: "mail".into(), ..Typed::of("nightly", &old.shown) };
+        stored.parameters = Json::parse(r#"{ "n" : 12345678901234567890123 }"#).unwrap();
+        let old = StoredSchedule { redacted: stored.clone(), stored };
+        let form =
+            ScheduleForm { queue: "mail".into(), ..ScheduleForm::of("nightly", &old.redacted) };
         let new = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
         assert_eq!(new.context, old.stored.context);
-        assert_eq!(new.task_parameters, old.stored.task_parameters);
+        assert_eq!(new.parameters, old.stored.parameters);
         assert_eq!(new.queue, "mail");
     }
 
     #[test]
-    fn a_secret_is_kept_or_typed_anew_and_never_written_as_it_is_shown() {
+    fn secrets_are_kept_or_replaced() {
         let none = Secrets::default();
-        let mut stored = typed().schedule(None, &none).unwrap().definition().unwrap();
-        stored.task_parameters = Json::parse(r#"{"key":"hunter22","n":1}"#).unwrap();
-        let mut shown = stored.clone();
-        shown.task_parameters = Json::parse(r#"{"key":"[secret]","n":1}"#).unwrap();
-        let old = Old { stored, shown };
-        let form = Typed::of("nightly", &old.shown);
+        let mut stored = form().schedule(None, &none).unwrap().definition().unwrap();
+        stored.parameters = Json::parse(r#"{"key":"hunter22","n":1}"#).unwrap();
+        let mut redacted = stored.clone();
+        redacted.parameters = Json::parse(r#"{"key":"[secret]","n":1}"#).unwrap();
+        let old = StoredSchedule { stored, redacted };
+        let form = ScheduleForm::of("nightly", &old.redacted);
         assert!(!form.parameters.contains("hunter22"));
         let kept = form.schedule(Some(&old), &none).unwrap().definition().unwrap();
-        assert_eq!(kept.task_parameters, old.stored.task_parameters);
-        let touched = Typed { parameters: form.parameters.replace('1', "2"), ..form.clone() };
-        let mistakes = touched.schedule(Some(&old), &none).unwrap_err();
-        assert_eq!(mistakes.keys().collect::<Vec<_>>(), [&"parameters"]);
-        let anew = Typed { parameters: r#"{"key":"other","n":2}"#.into(), ..form };
+        assert_eq!(kept.parameters, old.stored.parameters);
+        let touched =
+            ScheduleForm { parameters: form.parameters.replace('1', "2"), ..form.clone() };
+        let errors = touched.schedule(Some(&old), &none).unwrap_err();
+        assert_eq!(errors.keys().collect::<Vec<_>>(), [&"parameters"]);
+        let anew = ScheduleForm { parameters: r#"{"key":"other","n":2}"#.into(), ..form };
         assert!(anew.schedule(Some(&old), &none).is_ok());
     }
 
     #[test]
-    fn all_mistakes_come_at_once_each_at_its_field() {
-        let wrong = Typed {
+    fn all_field_errors_are_reported() {
+        let wrong = ScheduleForm {
             name: String::new(),
             rule: "0 25 * * *".into(),
-            zone: "Mars/Base".into(),
+            time_zone: "Mars/Base".into(),
             class: String::new(),
             parameters: "[1]".into(),
             queue: "x".repeat(201),
@@ -329,8 +325,8 @@ mod tests {
             overlap: "maybe".into(),
             jitter: "soon".into(),
         };
-        let mistakes = wrong.schedule(None, &Secrets::default()).unwrap_err();
-        let fields: Vec<_> = mistakes.keys().copied().collect();
+        let errors = wrong.schedule(None, &Secrets::default()).unwrap_err();
+        let fields: Vec<_> = errors.keys().copied().collect();
         assert_eq!(
             fields,
             [
@@ -343,21 +339,21 @@ mod tests {
                 "priority",
                 "queue",
                 "rule",
-                "zone"
+                "time_zone"
             ],
-            "{mistakes:?}"
+            "{errors:?}"
         );
-        for (typed, field) in [
-            (Typed { rule: "0 0 31 2 *".into(), ..typed() }, "rule"),
-            (Typed { rule: String::new(), ..typed() }, "rule"),
-            (Typed { zone: "Mars/Base".into(), ..typed() }, "zone"),
-            (Typed { queue: "\u{1}".into(), ..typed() }, "queue"),
-            (Typed { jitter: "2 days".into(), ..typed() }, "jitter"),
-            (Typed { jitter: "-5s".into(), ..typed() }, "jitter"),
-            (Typed { name: "x".repeat(201), ..typed() }, "name"),
+        for (invalid, field) in [
+            (ScheduleForm { rule: "0 0 31 2 *".into(), ..form() }, "rule"),
+            (ScheduleForm { rule: String::new(), ..form() }, "rule"),
+            (ScheduleForm { time_zone: "Mars/Base".into(), ..form() }, "time_zone"),
+            (ScheduleForm { queue: "\u{1}".into(), ..form() }, "queue"),
+            (ScheduleForm { jitter: "2 days".into(), ..form() }, "jitter"),
+            (ScheduleForm { jitter: "-5s".into(), ..form() }, "jitter"),
+            (ScheduleForm { name: "x".repeat(201), ..form() }, "name"),
         ] {
-            let mistakes = typed.schedule(None, &Secrets::default()).unwrap_err();
-            assert_eq!(mistakes.keys().collect::<Vec<_>>(), [&field], "{mistakes:?}");
+            let errors = invalid.schedule(None, &Secrets::default()).unwrap_err();
+            assert_eq!(errors.keys().collect::<Vec<_>>(), [&field], "{errors:?}");
         }
     }
 }

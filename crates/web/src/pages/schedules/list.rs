@@ -9,34 +9,34 @@ use task_engine_store::token::Role;
 
 use super::{acts, one, rule, state};
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::links;
 use crate::parts;
-use crate::problem::Problem;
 
 const PER_PAGE: u32 = 100;
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Which {
-    /// Those after this name: the next page.
+pub(crate) struct ListQuery {
+    /// Only schedules after this name: the next page.
     after: Option<String>,
-    /// One alone, whose name cannot be a part of a path.
+    /// A schedule whose name cannot be a path segment.
     show: Option<String>,
 }
 
 pub(crate) async fn page(
     State(app): State<App>,
     viewer: Viewer,
-    Query(which): Query<Which>,
-) -> Result<Markup, Problem> {
-    if let Some(name) = which.show {
+    Query(query): Query<ListQuery>,
+) -> Result<Markup, ApiError> {
+    if let Some(name) = query.show {
         return one::show(&app, &viewer, &name).await;
     }
-    // One more tells whether there is a next page.
-    let mut rows = app.schedules(which.after.as_deref(), PER_PAGE + 1).await?;
+    // One more row shows whether there is a next page.
+    let mut rows = app.schedules(query.after.as_deref(), PER_PAGE + 1).await?;
     let has_more = rows.len() > PER_PAGE as usize;
     rows.truncate(PER_PAGE as usize);
-    let now = app.glance.now().await?.figures.at;
+    let now = app.cache.now().await?.stats.at;
     let main = html! {
         div .row .between .top {
             h1 { "Schedules" }
@@ -45,7 +45,7 @@ pub(crate) async fn page(
             }
         }
         section .card #schedules data-live {
-            @if rows.is_empty() && which.after.is_none() {
+            @if rows.is_empty() && query.after.is_none() {
                 (parts::empty(
                     "There is no schedule. One creates a task whenever its time comes:",
                     "task-engine schedules add tidy WaitingTask '{\"waiting_time\": 1}' --every 15m",
@@ -55,7 +55,7 @@ pub(crate) async fn page(
             }
         }
         div .row {
-            @if which.after.is_some() { a href=(app.path("/schedules")) { "First" } }
+            @if query.after.is_some() { a href=(app.path("/schedules")) { "First" } }
             @if let Some(last) = rows.last().filter(|_| has_more) {
                 a href=(app.path(&format!("/schedules?after={}", encoded(&last.name)))) rel="next" { "Next" }
             }
@@ -91,7 +91,7 @@ fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup
             @match &definition {
                 Some(definition) => {
                     td { (when(&definition.rule, &definition.time_zone)) }
-                    td data-label="class" { (definition.task_class) }
+                    td data-label="class" { (definition.class) }
                 }
                 None => { td { "–" } td { "–" } }
             }
@@ -103,7 +103,7 @@ fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup
                 @if let Some(task) = row.last_task { small .under { "task " (parts::task_link(app, task)) } }
             }
             td { (state(app, row, now)) }
-            td .acts {
+            td .actions {
                 @if viewer.may(Role::Operator) {
                     @if row.state.paused.is_some() || row.state.error.is_some() {
                         (acts::resume_button(app, viewer, &row.name))
@@ -115,13 +115,13 @@ fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup
     }
 }
 
-/// In words if there are simple ones, with the expression that says it.
+/// A description if there is a simple one, with the expression.
 pub(super) fn when(rule: &str, zone: &str) -> Markup {
     let is_interval = rule.trim_start_matches('@').starts_with("every");
     html! {
-        @match rule::words(rule) {
-            Some(words) => {
-                (words)
+        @match rule::describe(rule) {
+            Some(text) => {
+                (text)
                 @if !is_interval { small .under { code { (rule) } " " (zone) } }
             }
             None => { code { (rule) } small .under { (zone) } }

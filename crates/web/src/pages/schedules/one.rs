@@ -1,4 +1,4 @@
-//! One schedule, whole.
+//! The page of a schedule.
 
 use axum::extract::{Path, State};
 use jiff::Timestamp;
@@ -11,21 +11,21 @@ use task_engine_store::schedules::{ScheduleError, Schedules};
 
 use super::{acts, list, parameters, preview, state};
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
-use crate::problem::Problem;
 
 pub(crate) async fn page(
     State(app): State<App>,
     viewer: Viewer,
     Path(name): Path<String>,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     show(&app, &viewer, &name).await
 }
 
-pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Markup, Problem> {
+pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Markup, ApiError> {
     let mut details = read(app, name).await?;
-    Secrets::of(&app.glance.now().await?.engines).schedule(&mut details.row);
+    Secrets::of(&app.cache.now().await?.engines).schedule(&mut details.row);
     let lines = details.history();
     let ScheduleDetails { row, now, .. } = details;
     let definition = row.definition().ok();
@@ -36,12 +36,12 @@ pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Marku
         }
         div .grid {
             section .card #schedule data-live {
-                h2 { "What it does" }
+                h2 { "Definition" }
                 (facts(app, &row, definition.as_ref(), now))
                 (acts::all(app, viewer, &row))
             }
             section .card #next data-live {
-                h2 { "Next times" }
+                h2 { "Next slots" }
                 (next(app, &row, definition.as_ref(), now))
             }
         }
@@ -53,11 +53,11 @@ pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Marku
     Ok(layout::page(app, viewer, name, "/schedules", main).await)
 }
 
-async fn read(app: &App, name: &str) -> Result<ScheduleDetails, Problem> {
+async fn read(app: &App, name: &str) -> Result<ScheduleDetails, ApiError> {
     let found = Schedules::of(&*app.store).show(name, FIRED_SLOTS_KEPT).await;
     found.map_err(|error| match error {
         ScheduleError::Store(error) => error.into(),
-        error => Problem::not_found(format!("{error}. It may have been removed.")),
+        error => ApiError::not_found(format!("{error}. It may have been removed.")),
     })
 }
 
@@ -72,14 +72,14 @@ fn facts(
             dt { "State" } dd { (state(app, row, now)) }
             @if let Some(definition) = definition {
                 dt { "When" } dd { (list::when(&definition.rule, &definition.time_zone)) }
-                dt { "Class" } dd { (definition.task_class) }
-                dt { "Parameters" } dd { pre { (parameters(&definition.task_parameters)) } }
+                dt { "Class" } dd { (definition.class) }
+                dt { "Parameters" } dd { pre { (parameters(&definition.parameters)) } }
                 dt { "Queue" } dd { (definition.queue) }
                 dt { "Priority" } dd { (definition.priority) }
-                dt { "Missed times" } dd { (missed_words(definition.missed)) }
-                dt { "Overlap" } dd { (overlap_words(definition.overlap)) }
+                dt { "Missed slots" } dd { (missed_text(definition.missed)) }
+                dt { "Overlap" } dd { (overlap_text(definition.overlap)) }
                 @if !definition.jitter.is_zero() {
-                    dt { "Jitter" } dd { "waits up to " (parts::span(definition.jitter)) " after its time" }
+                    dt { "Jitter" } dd { "up to " (parts::span(definition.jitter)) " after the slot" }
                 }
             }
             dt { "Next" }
@@ -92,21 +92,21 @@ fn facts(
     }
 }
 
-pub(super) fn missed_words(missed: Missed) -> String {
+pub(super) fn missed_text(missed: Missed) -> String {
     match missed {
-        Missed::Skip => "those that passed while no engine ran are left out".to_owned(),
-        Missed::Last => "the last that passed while no engine ran is made good".to_owned(),
+        Missed::Skip => "slots missed while no engine ran are skipped".to_owned(),
+        Missed::Last => "the last slot missed while no engine ran is caught up".to_owned(),
         Missed::All(number) => {
-            format!("up to {number} that passed while no engine ran are made good")
+            format!("up to {number} slots missed while no engine ran are caught up")
         }
     }
 }
 
-pub(super) fn overlap_words(overlap: Overlap) -> &'static str {
+pub(super) fn overlap_text(overlap: Overlap) -> &'static str {
     match overlap {
-        Overlap::Allow => "fires though the task before has not ended",
-        Overlap::Skip => "does not fire while the task before has not ended",
-        Overlap::Wait => "waits until the task before has ended",
+        Overlap::Allow => "fires even if the previous task has not ended",
+        Overlap::Skip => "skips slots while the previous task has not ended",
+        Overlap::Wait => "waits until the previous task has ended",
     }
 }
 
@@ -117,15 +117,15 @@ fn next(
     now: Timestamp,
 ) -> Markup {
     let Some(definition) = definition else {
-        return html! { p { "What is stored was written by another version of Task Engine." } };
+        return html! { p { "The definition was written by another version of Task Engine." } };
     };
     html! {
         @if row.state.paused.is_some() {
-            p .mistake { "It is paused, and fires at none of these times until it is resumed." }
+            p .field-error { "The schedule is paused: it does not fire until it is resumed." }
         }
         @match definition.timetable(row.state.anchor) {
             Ok(timetable) => (preview::times(app, "", &timetable, now)),
-            Err(wrong) => p .mistake { (wrong) },
+            Err(error) => p .field-error { (error) },
         }
     }
 }
@@ -138,16 +138,16 @@ fn history(app: &App, lines: &[HistoryLine], now: Timestamp) -> Markup {
                 table .stack {
                     thead { tr {
                         th scope="col" { "Time" }
-                        th scope="col" { "What" }
+                        th scope="col" { "Event" }
                         th scope="col" { "Task" }
                         th scope="col" { "Details" }
-                        th scope="col" { "Exactly" }
+                        th scope="col" { "Exact time" }
                     } }
                     tbody {
                         @for line in lines {
                             tr data-key={ (line.what) " " (line.at) } {
                                 td { (parts::time(app, line.at, now)) }
-                                td data-label="what" { (line.what) }
+                                td data-label="event" { (line.what) }
                                 td data-label="task" {
                                     @if let Some(id) = line.task_id { (parts::task_link(app, id)) }
                                 }

@@ -1,4 +1,4 @@
-//! When a rule fires next, before it does: also while somebody types it.
+//! The next slots of a rule, also while it is edited.
 
 use axum::extract::{Query, State};
 use jiff::Timestamp;
@@ -11,29 +11,29 @@ use super::rule;
 use crate::app::App;
 use crate::parts;
 
-/// So many times are shown.
+/// Slots per preview.
 pub(super) const SHOWN: usize = 10;
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Typed {
+pub(crate) struct PreviewQuery {
     #[serde(default)]
     rule: String,
     #[serde(default)]
-    zone: String,
+    time_zone: String,
 }
 
-pub(crate) async fn fragment(State(app): State<App>, Query(typed): Query<Typed>) -> Markup {
-    of(&app, &typed.rule, &typed.zone)
+pub(crate) async fn fragment(State(app): State<App>, Query(query): Query<PreviewQuery>) -> Markup {
+    of(&app, &query.rule, &query.time_zone)
 }
 
-/// The next times of what was typed, or what is wrong with it.
+/// The next times of what was query, or what is wrong with it.
 pub(super) fn of(app: &App, rule: &str, zone: &str) -> Markup {
     if rule.trim().is_empty() {
-        return html! { p .soft { "When it fires is shown here." } };
+        return html! { p .soft { "The next slots are shown here." } };
     }
     let now = Timestamp::now();
     match timetable(rule, zone, now) {
-        Err(wrong) => html! { p .mistake { (wrong) } },
+        Err(error) => html! { p .field-error { (error) } },
         Ok(timetable) => times(app, rule, &timetable, now),
     }
 }
@@ -49,18 +49,18 @@ fn timetable(rule: &str, zone: &str, anchor: Timestamp) -> Result<Timetable, Inv
     }
 }
 
-/// The next times, with what changes of the clocks do to them.
+/// The next slots, with notes on clock changes.
 pub(super) fn times(app: &App, rule: &str, timetable: &Timetable, now: Timestamp) -> Markup {
     let next = timetable.preview(now, SHOWN);
     let has_notes = next.iter().any(|time| time.note.is_some());
     html! {
-        @if let Some(words) = rule::words(rule) { p { (words) } }
+        @if let Some(text) = rule::describe(rule) { p { (text) } }
         div .scroll {
             table .times {
                 thead { tr {
-                    th scope="col" { "On the clock of " (timetable.zone.iana_name().unwrap_or("the zone")) }
+                    th scope="col" { "Local time in " (timetable.zone.iana_name().unwrap_or("the time zone")) }
                     th scope="col" { "When" }
-                    @if has_notes { th scope="col" { "Change of clocks" } }
+                    @if has_notes { th scope="col" { "Clock change" } }
                 } }
                 tbody {
                     @for time in next {

@@ -1,5 +1,5 @@
-//! Rules in words, where that is simple. The rest stays an expression: a
-//! sentence that is almost right is worse than none.
+//! Simple rules as text. Other rules stay an expression: an almost correct text
+//! would be worse.
 
 use task_engine_core::display::span;
 use task_engine_core::schedule::ScheduleRule;
@@ -14,8 +14,8 @@ const DAYS: [(&str, &str); 7] = [
     ("SAT", "Saturday"),
 ];
 
-/// `every 15 min`, `every day at 03:00`; `None` if there are no simple words.
-pub(super) fn words(rule: &str) -> Option<String> {
+/// `every 15 min`, `every day at 03:00`; `None` if the rule is not simple.
+pub(super) fn describe(rule: &str) -> Option<String> {
     if let ScheduleRule::Every(interval) = rule.parse().ok()? {
         return Some(format!("every {}", span(interval)));
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn simple_rules_have_words() {
+    fn simple_rules_are_described() {
         for (rule, expected) in [
             ("every 15m", "every 15 min"),
             ("@every 90s", "every 1 min 30 s"),
@@ -99,12 +99,12 @@ mod tests {
             ("0 0 * * 7", "every Sunday at 00:00"),
             ("15 4 1 * *", "every month on day 1 at 04:15"),
         ] {
-            assert_eq!(words(rule).as_deref(), Some(expected), "{rule}");
+            assert_eq!(describe(rule).as_deref(), Some(expected), "{rule}");
         }
     }
 
     #[test]
-    fn others_have_none() {
+    fn other_rules_are_not_described() {
         for rule in [
             "*/7 * * * *",
             "0 */5 * * *",
@@ -118,7 +118,7 @@ mod tests {
             "nonsense",
             "",
         ] {
-            assert_eq!(words(rule), None, "{rule}");
+            assert_eq!(describe(rule), None, "{rule}");
         }
     }
 }

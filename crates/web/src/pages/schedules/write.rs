@@ -8,14 +8,14 @@ use serde::Deserialize;
 use task_engine_core::schedule::{Missed, Overlap};
 use task_engine_store::schedules::ScheduleError;
 
-use super::form::{Mistakes, Old, Typed, mistakes_of};
+use super::form::{FieldErrors, ScheduleForm, StoredSchedule, field_errors_of};
 use super::{one, preview};
 use crate::action::perform;
 use crate::app::{App, encoded};
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
 use crate::pages::links;
-use crate::problem::Problem;
 
 /// Names that people look for; any other of the IANA's does, too.
 const ZONES: [&str; 28] = [
@@ -62,7 +62,7 @@ const RULES: [&str; 7] = [
 /// Which schedule the form is about.
 enum About {
     New,
-    Old(Box<Old>),
+    Existing(Box<StoredSchedule>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,36 +71,36 @@ pub(crate) struct Named {
 }
 
 pub(crate) async fn new_page(State(app): State<App>, viewer: Viewer) -> Markup {
-    page(&app, &viewer, &About::New, &Typed::default(), &Mistakes::new()).await
+    page(&app, &viewer, &About::New, &ScheduleForm::default(), &FieldErrors::new()).await
 }
 
 pub(crate) async fn edit_page(
     State(app): State<App>,
     viewer: Viewer,
     Query(Named { name }): Query<Named>,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     let old = stored(&app, &name).await?;
-    let typed = Typed::of(&name, &old.shown);
-    Ok(page(&app, &viewer, &About::Old(Box::new(old)), &typed, &Mistakes::new()).await)
+    let form = ScheduleForm::of(&name, &old.redacted);
+    Ok(page(&app, &viewer, &About::Existing(Box::new(old)), &form, &FieldErrors::new()).await)
 }
 
-async fn stored(app: &App, name: &str) -> Result<Old, Problem> {
+async fn stored(app: &App, name: &str) -> Result<StoredSchedule, ApiError> {
     let (row, _) = app.store.schedule(name).await?;
     let mut row = row.ok_or_else(|| {
-        Problem::not_found(format!("There is no schedule {name:?}. It may have been removed."))
+        ApiError::not_found(format!("There is no schedule {name:?}. It may have been removed."))
     })?;
-    let unknown = |why| Problem::conflict(format!("schedule {name:?}: {why}"));
+    let unknown = |why| ApiError::conflict(format!("schedule {name:?}: {why}"));
     let stored = row.definition().map_err(unknown)?;
     app.secrets().await?.schedule(&mut row);
-    Ok(Old { stored, shown: row.definition().map_err(unknown)? })
+    Ok(StoredSchedule { stored, redacted: row.definition().map_err(unknown)? })
 }
 
 pub(crate) async fn add(
     State(app): State<App>,
     viewer: Viewer,
-    form: RawForm,
-) -> Result<Response, Problem> {
-    let fields = Fields::read(&form);
+    raw: RawForm,
+) -> Result<Response, ApiError> {
+    let fields = Fields::read(&raw);
     write(&app, &viewer, &fields, About::New).await
 }
 
@@ -108,11 +108,11 @@ pub(crate) async fn set(
     State(app): State<App>,
     viewer: Viewer,
     Query(Named { name }): Query<Named>,
-    form: RawForm,
-) -> Result<Response, Problem> {
+    raw: RawForm,
+) -> Result<Response, ApiError> {
     let old = stored(&app, &name).await?;
-    let fields = Fields::read(&form);
-    write(&app, &viewer, &fields, About::Old(Box::new(old))).await
+    let fields = Fields::read(&raw);
+    write(&app, &viewer, &fields, About::Existing(Box::new(old))).await
 }
 
 /// Does what the form says, or shows it again with what is wrong.
@@ -121,17 +121,17 @@ async fn write(
     viewer: &Viewer,
     fields: &Fields,
     about: About,
-) -> Result<Response, Problem> {
-    let typed = Typed::read(fields);
+) -> Result<Response, ApiError> {
+    let form = ScheduleForm::read(fields);
     if fields.get("do") == Some("preview") {
-        return Ok(page(app, viewer, &about, &typed, &Mistakes::new()).await.into_response());
+        return Ok(page(app, viewer, &about, &form, &FieldErrors::new()).await.into_response());
     }
     let old = match &about {
         About::New => None,
-        About::Old(old) => Some(&**old),
+        About::Existing(old) => Some(&**old),
     };
-    let (status, mistakes) = match typed.schedule(old, &app.secrets().await?) {
-        Err(mistakes) => (StatusCode::BAD_REQUEST, mistakes),
+    let (status, errors) = match form.schedule(old, &app.secrets().await?) {
+        Err(errors) => (StatusCode::BAD_REQUEST, errors),
         Ok(schedule) => {
             let is_new = matches!(about, About::New);
             let definition = schedule.definition().map_err(ScheduleError::from)?;
@@ -144,15 +144,15 @@ async fn write(
                     }
                 });
             match written.await {
-                Ok(report) => return Ok(to_schedule(app, &typed.name, report.audit_id)),
+                Ok(report) => return Ok(to_schedule(app, &form.name, report.audit_id)),
                 Err(problem) if problem.status.is_client_error() => {
-                    (problem.status, mistakes_of(&problem))
+                    (problem.status, field_errors_of(&problem))
                 }
                 Err(problem) => return Err(problem),
             }
         }
     };
-    Ok((status, page(app, viewer, &about, &typed, &mistakes).await).into_response())
+    Ok((status, page(app, viewer, &about, &form, &errors).await).into_response())
 }
 
 fn to_schedule(app: &App, name: &str, audit_id: i64) -> Response {
@@ -165,76 +165,75 @@ async fn page(
     app: &App,
     viewer: &Viewer,
     about: &About,
-    typed: &Typed,
-    mistakes: &Mistakes,
+    form: &ScheduleForm,
+    errors: &FieldErrors,
 ) -> Markup {
     let (title, to) = match about {
         About::New => ("New schedule".to_owned(), "/schedules/new".to_owned()),
-        About::Old(_) => (
-            format!("Edit {}", typed.name),
-            format!("/schedules/edit?name={}", encoded(&typed.name)),
-        ),
+        About::Existing(_) => {
+            (format!("Edit {}", form.name), format!("/schedules/edit?name={}", encoded(&form.name)))
+        }
     };
     let main = html! {
         h1 { (title) }
         form .sides method="post" action=(app.path(&to)) data-preview=(app.path("/schedules/preview")) {
             section .card {
-                @if !mistakes.is_empty() {
+                @if !errors.is_empty() {
                     p .flash .bad role="alert" {
                         "Nothing was written yet: see what is marked below."
-                        @if let Some(whole) = mistakes.get("") { " " (whole) }
+                        @if let Some(whole) = errors.get("") { " " (whole) }
                     }
                 }
-                (fields_of(about, typed, mistakes))
+                (fields_of(about, form, errors))
                 div .row {
-                    button { @match about { About::New => "Create", About::Old(_) => "Save" } }
+                    button { @match about { About::New => "Create", About::Existing(_) => "Save" } }
                     button .plain name="do" value="preview" { "Preview" }
                     a href=(app.path("/schedules")) { "Back" }
                 }
             }
             section .card {
-                h2 { "Next times" }
-                div #preview { (preview::of(app, &typed.rule, &typed.zone)) }
+                h2 { "Next slots" }
+                div #preview { (preview::of(app, &form.rule, &form.time_zone)) }
             }
         }
     };
     layout::page(app, viewer, &title, "/schedules", main).await
 }
 
-fn fields_of(about: &About, typed: &Typed, mistakes: &Mistakes) -> Markup {
+fn fields_of(about: &About, form: &ScheduleForm, errors: &FieldErrors) -> Markup {
     let line =
-        |name, label, value, hint| Line { name, label, value, hint, list: None }.show(mistakes);
+        |name, label, value, hint| Line { name, label, value, hint, list: None }.show(errors);
     html! {
         div .fields {
             @match about {
-                About::New => (line("name", "Name", &typed.name, "")),
-                About::Old(_) => input type="hidden" name="name" value=(typed.name);,
+                About::New => (line("name", "Name", &form.name, "")),
+                About::Existing(_) => input type="hidden" name="name" value=(form.name);,
             }
-            (Line { name: "rule", label: "When", value: &typed.rule, list: Some(&RULES),
-                    hint: "every 15m, or a cron expression: minute hour day month weekday" }.show(mistakes))
-            (Line { name: "zone", label: "Time zone", value: &typed.zone, list: Some(&ZONES),
-                    hint: "whose clock a cron expression is about" }.show(mistakes))
-            (line("class", "Class", &typed.class, "which code runs"))
-            (line("queue", "Queue", &typed.queue, ""))
-            (line("priority", "Priority", &typed.priority, "higher runs first"))
+            (Line { name: "rule", label: "When", value: &form.rule, list: Some(&RULES),
+                    hint: "every 15m, or a cron expression: minute hour day month weekday" }.show(errors))
+            (Line { name: "time_zone", label: "Time zone", value: &form.time_zone, list: Some(&ZONES),
+                    hint: "whose clock a cron expression is about" }.show(errors))
+            (line("class", "Class", &form.class, "which code runs"))
+            (line("queue", "Queue", &form.queue, ""))
+            (line("priority", "Priority", &form.priority, "higher runs first"))
             label .wide {
                 "Parameters"
                 textarea name="parameters" rows="5" spellcheck="false"
-                         aria-invalid=[mistakes.get("parameters").map(|_| "true")] { "\n" (typed.parameters) }
-                (under(mistakes, "parameters", "a JSON object"))
+                         aria-invalid=[errors.get("parameters").map(|_| "true")] { "\n" (form.parameters) }
+                (under(errors, "parameters", "a JSON object"))
             }
-            (choice("missed", "Missed times", &typed.missed, mistakes, &[
-                ("last", one::missed_words(Missed::Last)),
-                ("skip", one::missed_words(Missed::Skip)),
-                ("all", "all that passed while no engine ran are made good".to_owned()),
+            (choice("missed", "Missed slots", &form.missed, errors, &[
+                ("last", one::missed_text(Missed::Last)),
+                ("skip", one::missed_text(Missed::Skip)),
+                ("all", "all slots missed while no engine ran are caught up".to_owned()),
             ]))
-            (line("missed_max", "At most (if all)", &typed.missed_max, "1 to 1000"))
-            (choice("overlap", "Overlap", &typed.overlap, mistakes, &[
-                ("allow", one::overlap_words(Overlap::Allow).to_owned()),
-                ("skip", one::overlap_words(Overlap::Skip).to_owned()),
-                ("wait", one::overlap_words(Overlap::Wait).to_owned()),
+            (line("missed_max", "At most (if all)", &form.missed_max, "1 to 1000"))
+            (choice("overlap", "Overlap", &form.overlap, errors, &[
+                ("allow", one::overlap_text(Overlap::Allow).to_owned()),
+                ("skip", one::overlap_text(Overlap::Skip).to_owned()),
+                ("wait", one::overlap_text(Overlap::Wait).to_owned()),
             ]))
-            (line("jitter", "Jitter", &typed.jitter, "waits up to so long after its time, at random"))
+            (line("jitter", "Jitter", &form.jitter, "waits up to so long after its time, at random"))
             (line("reason", "Why", "", "for the audit"))
         }
     }
@@ -251,15 +250,15 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    fn show(&self, mistakes: &Mistakes) -> Markup {
+    fn show(&self, errors: &FieldErrors) -> Markup {
         let list = self.list.map(|_| format!("{}-list", self.name));
         html! {
             label {
                 (self.label)
                 input type="text" name=(self.name) value=(self.value) list=[list.as_deref()]
                       autocomplete="off" spellcheck="false"
-                      aria-invalid=[mistakes.get(self.name).map(|_| "true")];
-                (under(mistakes, self.name, self.hint))
+                      aria-invalid=[errors.get(self.name).map(|_| "true")];
+                (under(errors, self.name, self.hint))
                 @if let (Some(id), Some(values)) = (&list, self.list) {
                     datalist id=(id) { @for value in values { option value=(value) {} } }
                 }
@@ -272,27 +271,27 @@ fn choice(
     name: &'static str,
     label: &str,
     chosen: &str,
-    mistakes: &Mistakes,
+    errors: &FieldErrors,
     options: &[(&str, String)],
 ) -> Markup {
     html! {
         label .wide {
             (label)
-            select name=(name) aria-invalid=[mistakes.get(name).map(|_| "true")] {
+            select name=(name) aria-invalid=[errors.get(name).map(|_| "true")] {
                 @for (value, words) in options {
                     option value=(value) selected[*value == chosen] { (value) ": " (words) }
                 }
             }
-            (under(mistakes, name, ""))
+            (under(errors, name, ""))
         }
     }
 }
 
 /// What is wrong with a field, or what it is for.
-fn under(mistakes: &Mistakes, name: &str, hint: &str) -> Markup {
+fn under(errors: &FieldErrors, name: &str, hint: &str) -> Markup {
     html! {
-        @match mistakes.get(name) {
-            Some(mistake) => span .mistake { (mistake) },
+        @match errors.get(name) {
+            Some(error) => span .field-error { (error) },
             None => @if !hint.is_empty() { small { (hint) } },
         }
     }

@@ -1,4 +1,4 @@
-//! What would create the same task again: in a shell, over HTTP, in Rust.
+//! Snippets that create the same task: shell, curl, Rust.
 
 use axum::http::{HeaderMap, header};
 use maud::{Markup, html};
@@ -6,18 +6,17 @@ use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_core::task::TaskDetails;
 
 use crate::app::App;
-use crate::shown;
 
-/// Longer parameters are not put into a command, but read from a file.
+/// Longer parameters are read from a file.
 const INLINE_BYTES_MAX: usize = 8 * 1024;
 
-/// What a new task like this one needs.
-struct Like<'a> {
+/// The fields of a similar task.
+struct TaskTemplate<'a> {
     class: &'a str,
     parameters: &'a str,
     queue: &'a str,
     priority: i32,
-    /// Where the parameters are if they are too long.
+    /// The file of long parameters.
     file: String,
 }
 
@@ -26,24 +25,24 @@ pub(super) fn show(app: &App, task: &TaskDetails, headers: &HeaderMap) -> Markup
     let scheme = if app.access.https { "https" } else { "http" };
     let base = format!("{scheme}://{}{}", host.unwrap_or("127.0.0.1:8642"), app.base);
     let row = &task.row;
-    let like = Like {
-        class: &row.task_class,
-        parameters: shown::parameters(task),
+    let template = TaskTemplate {
+        class: &row.class,
+        parameters: task.parameters.as_str(),
         queue: &row.queue,
         priority: row.priority,
         file: format!("task-{}-parameters.json", row.id),
     };
     html! {
         section .card {
-            h2 { "Create one like it" }
-            @if like.is_long() {
+            h2 { "Create a similar task" }
+            @if template.is_long() {
                 p { "The parameters are long: "
-                    a href=(app.path(&format!("/tasks/{}/parameters.json", row.id))) { "download " (like.file) }
+                    a href=(app.path(&format!("/tasks/{}/parameters.json", row.id))) { "download " (template.file) }
                     " first." }
             }
-            (snippet("copy-cli", "Command line", &like.command()))
-            (snippet("copy-curl", "curl", &like.curl(&base)))
-            (snippet("copy-rust", "Rust", &like.rust()))
+            (snippet("copy-cli", "Command line", &template.command()))
+            (snippet("copy-curl", "curl", &template.curl(&base)))
+            (snippet("copy-rust", "Rust", &template.rust()))
         }
     }
 }
@@ -58,45 +57,45 @@ fn snippet(id: &str, title: &str, text: &str) -> Markup {
     }
 }
 
-impl Like<'_> {
+impl TaskTemplate<'_> {
     fn is_long(&self) -> bool {
         self.parameters.len() > INLINE_BYTES_MAX
     }
 
     fn command(&self) -> String {
-        let mut words = vec!["task-engine create".to_owned()];
+        let mut parts = vec!["task-engine create".to_owned()];
         if self.queue != DEFAULT_QUEUE {
-            words.push(format!("--queue={}", shell(self.queue)));
+            parts.push(format!("--queue={}", shell(self.queue)));
         }
         if self.priority != 0 {
-            words.push(format!("--priority={}", self.priority));
+            parts.push(format!("--priority={}", self.priority));
         }
         if self.class.starts_with('-') {
-            words.push("--".to_owned());
+            parts.push("--".to_owned());
         }
-        words.push(shell(self.class));
-        words.push(if self.is_long() { format!("@{}", self.file) } else { shell(self.parameters) });
-        words.join(" ")
+        parts.push(shell(self.class));
+        parts.push(if self.is_long() { format!("@{}", self.file) } else { shell(self.parameters) });
+        parts.join(" ")
     }
 
     fn curl(&self, base: &str) -> String {
-        let about = serde_json::json!({
+        let fields = serde_json::json!({
             "class": self.class, "queue": self.queue, "priority": self.priority,
         });
-        let about = about.to_string();
-        let (url, about) = (shell(&format!("{base}/api/v1/tasks")), about.trim_end_matches('}'));
+        let fields = fields.to_string();
+        let (url, fields) = (shell(&format!("{base}/api/v1/tasks")), fields.trim_end_matches('}'));
         let head = format!(
             "curl {url} \\\n  -H 'content-type: application/json' \\\n  -H \"authorization: Bearer $TASK_ENGINE_TOKEN\" \\\n  "
         );
         if self.is_long() {
-            let begin = shell(&format!("{about},\"parameters\":"));
+            let begin = shell(&format!("{fields},\"parameters\":"));
             let file = shell(&self.file);
             return format!(
                 "{{ printf '%s' {begin}; cat {file}; printf '}}'; }} |\n{head}--data-binary @-"
             );
         }
-        // The parameters as they are: numbers keep their digits.
-        let body = format!("{about},\"parameters\":{}}}", self.parameters);
+        // Unparsed: numbers keep their digits.
+        let body = format!("{fields},\"parameters\":{}}}", self.parameters);
         format!("{head}--data-binary {}", shell(&body))
     }
 
@@ -120,7 +119,7 @@ impl Like<'_> {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -130,7 +129,7 @@ fn shell(word: &str) -> String {
     }
 }
 
-/// A text as Rust takes it, with as few escapes as can be.
+/// A Rust literal with few escapes.
 fn literal(text: &str) -> String {
     if text.contains(['\r', '\u{202e}']) || text.chars().any(|c| c.is_control() && c != '\n') {
         return format!("{text:?}");
@@ -149,13 +148,13 @@ fn literal(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn like(class: &'static str, parameters: &'static str) -> Like<'static> {
-        Like { class, parameters, queue: "default", priority: 0, file: "f.json".into() }
+    fn template(class: &'static str, parameters: &'static str) -> TaskTemplate<'static> {
+        TaskTemplate { class, parameters, queue: "default", priority: 0, file: "f.json".into() }
     }
 
     #[test]
-    fn commands_say_what_is_not_usual() {
-        let mut task = like("send_mail", r#"{"to":"ann"}"#);
+    fn command_omits_defaults() {
+        let mut task = template("send_mail", r#"{"to":"ann"}"#);
         assert_eq!(task.command(), r#"task-engine create send_mail '{"to":"ann"}'"#);
         (task.queue, task.priority) = ("my mail", -5);
         assert_eq!(
@@ -163,12 +162,12 @@ mod tests {
             r#"task-engine create '--queue=my mail' --priority=-5 send_mail '{"to":"ann"}'"#
                 .replace("'--queue=my mail'", "--queue='my mail'")
         );
-        assert!(like("--help", "{}").command().contains(" -- --help "));
+        assert!(template("--help", "{}").command().contains(" -- --help "));
     }
 
-    /// A real shell is asked what it understands.
+    /// With a real shell.
     #[test]
-    fn shells_read_back_what_was_meant() {
+    fn quoting_survives_a_shell() {
         let nasty = [
             r#"{"a":"it's $HOME `id` \\ \n \"x\" !! * ~"}"#,
             "it's; rm -rf / & $(id) 'x' \"y\"",
@@ -183,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn curl_sends_the_parameters_digit_by_digit() {
+    fn curl_keeps_all_digits() {
         let big = r#"{"n":1970670598291982290123456789.10}"#;
-        let text = like("it's", big).curl("http://127.0.0.1:8642");
+        let text = template("it's", big).curl("http://127.0.0.1:8642");
         let body = text.split("--data-binary ").nth(1).unwrap();
         let output = std::process::Command::new("sh")
             .args(["-c", &format!("printf %s {body}")])
@@ -198,19 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn rust_literals_hold_what_is_in_them() {
+    fn rust_literals_round_trip() {
         assert_eq!(literal("plain"), "\"plain\"");
         assert_eq!(literal(r#"{"a":1}"#), r###"r#"{"a":1}"#"###);
         assert_eq!(literal("a\"#b"), "r##\"a\"#b\"##");
         assert_eq!(literal("a\r\"b"), r#""a\r\"b""#);
-        let text = like("a", "{}").rust();
+        let text = template("a", "{}").rust();
         assert!(text.contains("NewTask::new(\"a\", parameters)?;"), "{text}");
     }
 
     #[test]
-    fn what_is_long_comes_from_a_file() {
+    fn long_parameters_use_a_file() {
         let long: &'static str = Box::leak(format!("{{\"a\":\"{}\"}}", "x".repeat(9000)).into());
-        let task = like("a", long);
+        let task = template("a", long);
         assert_eq!(task.command(), "task-engine create a @f.json");
         assert!(task.curl("http://x").contains("cat f.json") && task.curl("http://x").len() < 500);
         assert!(task.rust().contains("include_str!(\"f.json\")"));

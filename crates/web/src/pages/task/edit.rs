@@ -1,4 +1,4 @@
-//! A task that waits is changed.
+//! The form that edits a waiting task.
 
 use axum::extract::{Path, RawForm, State};
 use axum::http::StatusCode;
@@ -8,19 +8,19 @@ use task_engine_core::change::Edit;
 use task_engine_core::task::{TaskDetails, TaskStatus};
 use task_engine_operations::redaction::RedactedTask;
 
-use super::{App, Problem, TaskId, Viewer, id_of};
+use super::{ApiError, App, TaskId, Viewer, id_of};
 use crate::access::Actor;
 use crate::json_tree::SHOWN_BYTES_MAX;
 use crate::pages::actions::{Fields, perform_and_return};
-use crate::pages::task_form::{self, Field, Mistake, lists, parameters_field};
-use crate::pages::tasks::Known;
-use crate::{layout, parts, shown};
+use crate::pages::task_form::{self, Field, FieldError, lists, parameters_field};
+use crate::pages::tasks::KnownNames;
+use crate::{layout, parts};
 
 pub(super) async fn page(
     State(app): State<App>,
     viewer: Viewer,
     Path(id): Path<String>,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     let task = task(&app, id_of(&id)?).await?;
     form(&app, &viewer, &task, None, None).await
 }
@@ -30,18 +30,20 @@ pub(super) async fn edit(
     viewer: Viewer,
     actor: Actor,
     body: RawForm,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiError> {
     let fields = Fields::read(&body);
     let id = id_of(fields.need("id")?)?;
     let task = task(&app, id).await?;
-    let now = app.glance.now().await?.figures.at;
-    let edit = match wanted(&app, &fields, &task, now) {
+    let now = app.cache.now().await?.stats.at;
+    let edit = match changes(&app, &fields, &task, now) {
         Ok(edit) => match app.with_secrets_restored(id, edit).await {
             Ok(edit) => Ok(edit),
-            Err(stray) if stray.pointer.is_some() => Err(Mistake::new("parameters", &stray.detail)),
-            Err(problem) => return Err(problem),
+            Err(error) if error.pointer.is_some() => {
+                Err(FieldError::new("parameters", &error.detail))
+            }
+            Err(error) => return Err(error),
         },
-        Err(mistake) => Err(mistake),
+        Err(error) => Err(error),
     };
     match edit {
         Ok(edit) => {
@@ -50,43 +52,43 @@ pub(super) async fn edit(
             })
             .await
         }
-        Err(mistake) => {
-            let again = form(&app, &viewer, &task, Some(&fields), Some(&mistake)).await?;
+        Err(error) => {
+            let again = form(&app, &viewer, &task, Some(&fields), Some(&error)).await?;
             Ok((StatusCode::BAD_REQUEST, again).into_response())
         }
     }
 }
 
-async fn task(app: &App, id: TaskId) -> Result<RedactedTask, Problem> {
+async fn task(app: &App, id: TaskId) -> Result<RedactedTask, ApiError> {
     let task = app.task(id).await?;
     if task.row.status != TaskStatus::Waiting {
-        return Err(Problem::conflict(format!(
-            "Task {id} is {}; only a task that waits can be changed. Rerun creates a new one like it.",
+        return Err(ApiError::conflict(format!(
+            "Task {id} is {}; only a waiting task can be edited. Rerun creates a copy.",
             task.row.status
         )));
     }
     Ok(task)
 }
 
-/// What is different from what the task has.
-fn wanted(
+/// The changed fields.
+fn changes(
     app: &App,
     fields: &Fields,
     task: &TaskDetails,
     now: jiff::Timestamp,
-) -> Result<Edit, Mistake> {
+) -> Result<Edit, FieldError> {
     let given = fields.get("parameters").map(|text| text.replace("\r\n", "\n"));
-    let given = given.filter(|text| text != shown::parameters(task).trim());
+    let given = given.filter(|text| text != task.parameters.as_str().trim());
     let parameters = given.map(|text| task_form::parameters(&text)).transpose()?;
     let priority = task_form::priority(fields)?.filter(|priority| *priority != task.row.priority);
     let queue = fields.get("queue").filter(|queue| *queue != task.row.queue).map(str::to_owned);
     if let Some(queue) = &queue {
         task_engine_core::queue::check_queue_name(queue)
-            .map_err(|bad| Mistake::new("queue", &bad))?;
+            .map_err(|bad| FieldError::new("queue", &bad))?;
     }
     let edit = Edit { parameters, due: task_form::due(app, fields, now)?, priority, queue };
     if edit.is_empty() {
-        return Err(Mistake::new("form", "nothing is different from what the task has"));
+        return Err(FieldError::new("form", "no field was changed"));
     }
     Ok(edit)
 }
@@ -96,49 +98,49 @@ async fn form(
     viewer: &Viewer,
     task: &RedactedTask,
     fields: Option<&Fields>,
-    mistake: Option<&Mistake>,
-) -> Result<Markup, Problem> {
-    let now = app.glance.now().await?;
-    let known = Known::of(&now);
+    error: Option<&FieldError>,
+) -> Result<Markup, ApiError> {
+    let now = app.cache.now().await?;
+    let known = KnownNames::of(&now);
     let row = &task.row;
     let priority = row.priority.to_string();
-    let typed = |name: &str, own: &str| -> String {
+    let value = |name: &str, own: &str| -> String {
         fields.map_or(own, |fields| fields.get(name).unwrap_or_default()).to_owned()
     };
     let field = |name, label, hint, own: &str, list| {
-        Field { name, label, hint, value: &typed(name, own), list, required: false }.show(mistake)
+        Field { name, label, hint, value: &value(name, own), list, required: false }.show(error)
     };
-    let parameters = shown::parameters(task);
+    let parameters = task.parameters.as_str();
     let (own, hint) = if task.has_secrets() {
-        ("", "Some are secret: write all of them anew. Empty: they stay as they are.")
+        ("", "Some are secret: write all of them. Empty: unchanged.")
     } else if parameters.len() > SHOWN_BYTES_MAX {
-        ("", "They are too large to be shown here. Empty: they stay as they are.")
+        ("", "Too large to be shown here. Empty: unchanged.")
     } else {
-        (parameters, "Empty: they stay as they are.")
+        (parameters, "Empty: unchanged.")
     };
     let page = format!("/tasks/{}", row.id);
-    let whole = mistake.filter(|mistake| mistake.field == "form");
+    let whole = error.filter(|error| error.field == "form");
     let main = html! {
-        h1 { "Edit task " (row.id) " " span .name { (row.task_class) } }
+        h1 { "Edit task " (row.id) " " span .name { (row.class) } }
         section .card {
-            p { "It waits, due " (parts::time(app, row.scheduled_at, now.figures.at))
-                ". If an engine takes it first, nothing is changed. Its attempts and retries stay counted." }
-            @if let Some(whole) = whole { p .flash .bad role="alert" { "Nothing to do: " (whole.why) "." } }
+            p { "Waiting, due " (parts::time(app, row.scheduled_at, now.stats.at))
+                ". Nothing is changed if an engine claims it first. Attempts and retries stay counted." }
+            @if let Some(whole) = whole { p .flash .bad role="alert" { "Nothing to change: " (whole.why) "." } }
             form method="post" action=(app.path("/actions/edit")) {
                 input type="hidden" name="id" value=(row.id);
                 input type="hidden" name="back" value=(page);
                 (lists(&known))
                 div .fields {
-                    (parameters_field(&typed("parameters", own), hint, mistake))
-                    (field("queue", "Queue", "Empty: it stays.", &row.queue, Some("queues")))
-                    (field("priority", "Priority", "Higher runs first. Empty: it stays.", &priority, None))
-                    (field("at", "Not before", "2026-12-24 18:00, or 18:00 for the next time it is. Empty: its time stays.", "", None))
-                    (field("in", "Or after a wait of", "0s, 10m, 1h30m.", "", None))
-                    (field("reason", "Why", "For the audit; may be empty.", "", None))
+                    (parameters_field(&value("parameters", own), hint, error))
+                    (field("queue", "Queue", "Empty: unchanged.", &row.queue, Some("queues")))
+                    (field("priority", "Priority", "Higher runs first. Empty: unchanged.", &priority, None))
+                    (field("at", "Scheduled at", "2026-12-24 18:00, or the next 18:00. Empty: unchanged.", "", None))
+                    (field("in", "Or after a delay of", "0s, 10m, 1h30m.", "", None))
+                    (field("reason", "Reason", "For the audit; may be empty.", "", None))
                 }
                 div .row {
-                    button { "Change it" }
-                    a href=(app.path(&page)) { "Back, and change nothing" }
+                    button { "Save" }
+                    a href=(app.path(&page)) { "Back" }
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The executions of a task in words: what the chart above shows, for everybody.
+//! The executions of a task as a table.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -7,7 +7,7 @@ use task_engine_core::task::{ExecutionRow, TaskDetails};
 use task_engine_core::task::{ExecutionStatus, LateResult};
 
 use crate::app::App;
-use crate::{parts, shown};
+use crate::parts;
 
 pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp) -> Markup {
     html! {
@@ -36,7 +36,7 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
     html! {
         tr data-key=(execution.attempt) {
             td .number data-label="attempt" {
-                // Not one of the attempts that the page counts.
+                // Not an attempt: cancelled while waiting.
                 @if execution.status == ExecutionStatus::Cancelled { "–" } @else { (execution.attempt) }
             }
             td { (status(execution)) }
@@ -44,7 +44,7 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
             td .nowrap {
                 @match execution.started_at {
                     Some(at) => (parts::time(app, at, now)),
-                    None => span .soft { "never began" },
+                    None => span .soft { "never started" },
                 }
             }
             td .number { (ran(execution, now)) }
@@ -53,12 +53,12 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
     }
 }
 
-/// The word as a state, and what it meant below it.
+/// The status, and its explanation below.
 fn status(execution: &ExecutionRow) -> Markup {
     let text = outcome_text(execution);
-    let (word, rest) = text.split_at(text.find([' ', ';']).unwrap_or(text.len()));
+    let (label, rest) = text.split_at(text.find([' ', ';']).unwrap_or(text.len()));
     html! {
-        (parts::state(class(execution), word))
+        (parts::state(class(execution), label))
         @if !rest.is_empty() { br; small { (rest.trim_start_matches([' ', ';'])) } }
     }
 }
@@ -87,18 +87,18 @@ fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timesta
     html! {
         @if let Some(progress) = &execution.progress {
             p .nowrap {
-                progress max="100" value=(progress.percent) aria-label="How far it is" {}
+                progress max="100" value=(progress.percent) aria-label="Progress" {}
                 " " (progress_text(progress))
             }
         }
         @if let Some(error) = &execution.error {
             @if execution.status == ExecutionStatus::Snoozed { p { (error.message) } }
-            @else { (shown::error(error)) }
+            @else { (parts::task_error(error)) }
         }
         @if let Some(result) = &execution.result {
             @if result.as_str() == "null" { span .soft { "no result" } }
             @else {
-                (shown::json(app, id, &format!("result-{attempt}"), &format!("result-{attempt}.json"), shown::result(result)))
+                (parts::json(app, id, &format!("result-{attempt}"), &format!("result-{attempt}.json"), result.as_str()))
             }
         }
         @if let Some(cancel) = &execution.cancel {
@@ -119,10 +119,10 @@ fn late_result(app: &App, late: &LateResult, now: Timestamp) -> Markup {
     let after = span(late.arrived_at.duration_since(late.ended_at).unsigned_abs());
     html! {
         div .late {
-            p { b { "Came too late: " } "its own word arrived " (after)
-                " after it had been ended (" (parts::time(app, late.arrived_at, now)) "), and changed nothing." }
-            @if let Some(error) = &late.error { (shown::error(error)) }
-            @if let Some(result) = &late.result { pre { (shown::result(result)) } }
+            p { b { "Late result: " } "it arrived " (after)
+                " after the attempt had ended (" (parts::time(app, late.arrived_at, now)) ") and changed nothing." }
+            @if let Some(error) = &late.error { (parts::task_error(error)) }
+            @if let Some(result) = &late.result { pre { (result.as_str()) } }
         }
     }
 }

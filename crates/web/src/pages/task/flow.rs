@@ -1,21 +1,21 @@
-//! The tasks that belong together with one, as a tree of who created whom.
+//! The flow of a task, as a tree of parents and children.
 
 use std::collections::HashMap;
 
 use maud::{Markup, html};
 use task_engine_core::display::count;
 
-use super::{App, FlowPage, FlowTask, Problem, TaskDetails, TaskId, parts};
+use super::{ApiError, App, FlowPage, FlowTask, TaskDetails, TaskId, parts};
 use crate::pages::tasks::address;
 
-/// So many tasks of a flow are shown, the oldest.
+/// The oldest tasks that are shown.
 const SHOWN_MAX: u32 = 100;
 
-/// The flow, as far as it is shown, and the task itself as its flow knows it.
+/// The tasks that are shown, and the own entry of the task.
 pub(super) async fn read(
     app: &App,
     task: &TaskDetails,
-) -> Result<(Vec<FlowTask>, Option<FlowTask>), Problem> {
+) -> Result<(Vec<FlowTask>, Option<FlowTask>), ApiError> {
     let correlation_id = task.correlation_id.clone();
     let page = FlowPage { correlation_id, after: None, limit: SHOWN_MAX };
     let flow = app.store.flow(&page).await?;
@@ -38,7 +38,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
     let filter = task_engine_core::filter::Filter::default().and_correlation(&task.correlation_id);
     html! {
         section #flow .card data-live {
-            h2 { "Its flow" }
+            h2 { "Flow" }
             p { "Correlation " code { (task.correlation_id) } ": "
                 a href=(address(app, &filter.to_string(), None)) {
                     @if flow.len() < SHOWN_MAX as usize { (count(flow.len(), "task")) }
@@ -46,11 +46,11 @@ pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
                 }
             }
             ul .flow {
-                @for (place, depth) in order(flow) {
-                    @let row = &flow[place].row;
+                @for (index, depth) in order(flow) {
+                    @let row = &flow[index].row;
                     li .(format!("depth-{}", depth.min(DEPTH_SHOWN_MAX))) data-key=(row.id)
                        aria-current=[(row.id == task.row.id).then_some("true")] {
-                        (parts::task_link(app, row.id)) " " span .name { (row.task_class) } " "
+                        (parts::task_link(app, row.id)) " " span .name { (row.class) } " "
                         (parts::status(row.status))
                         @if depth > 0 { span .visually-hidden { " level " (depth) } }
                     }
@@ -62,25 +62,25 @@ pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
 
 const DEPTH_SHOWN_MAX: usize = 8;
 
-/// Each task after its parent, with its depth. A parent comes before its
-/// children in a flow, so one that is not there is a beginning.
+/// Each task after its parent, with its depth. Parents come before their children,
+/// so a task without its parent is a root.
 fn order(flow: &[FlowTask]) -> Vec<(usize, usize)> {
-    let places: HashMap<TaskId, usize> =
-        flow.iter().enumerate().map(|(place, task)| (task.row.id, place)).collect();
+    let indexes: HashMap<TaskId, usize> =
+        flow.iter().enumerate().map(|(index, task)| (task.row.id, index)).collect();
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut stack = Vec::new();
-    for (place, task) in flow.iter().enumerate() {
-        let parent = task.parent_id.and_then(|id| places.get(&id)).filter(|it| **it < place);
+    for (index, task) in flow.iter().enumerate() {
+        let parent = task.parent_id.and_then(|id| indexes.get(&id)).filter(|it| **it < index);
         match parent {
-            Some(parent) => children.entry(*parent).or_default().push(place),
-            None => stack.push((place, 0)),
+            Some(parent) => children.entry(*parent).or_default().push(index),
+            None => stack.push((index, 0)),
         }
     }
     stack.reverse();
     let mut order = Vec::with_capacity(flow.len());
-    while let Some((place, depth)) = stack.pop() {
-        order.push((place, depth));
-        let own = children.remove(&place).unwrap_or_default();
+    while let Some((index, depth)) = stack.pop() {
+        order.push((index, depth));
+        let own = children.remove(&index).unwrap_or_default();
         stack.extend(own.into_iter().rev().map(|child| (child, depth + 1)));
     }
     order

@@ -1,133 +1,48 @@
-//! When a task waited, ran and backed off, as bars. The table of executions says
-//! the same in words.
+//! The executions of a task over time, as bars. The table of executions has the
+//! same as text.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
-use task_engine_core::display::span;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{TaskDetails, TaskStatus};
 
 use crate::app::App;
-use crate::parts;
+use crate::chart::{self, TimelineBar};
 
-/// So many attempts are drawn, the last ones.
+/// The last attempts that are drawn.
 const ATTEMPTS_MAX: usize = 20;
-const WIDTH: f64 = 1000.0;
-/// Room for the number of the attempt.
-const LEFT: f64 = 40.0;
-const ROW: f64 = 22.0;
-const BAR: f64 = 14.0;
-/// What takes no time to speak of is seen all the same.
-const BAR_WIDTH_MIN: f64 = 2.5;
-
-/// What somebody can point at.
-#[derive(Debug, PartialEq)]
-struct Bar {
-    row: usize,
-    /// As the style knows it.
-    class: &'static str,
-    from: Timestamp,
-    until: Timestamp,
-    words: &'static str,
-}
 
 pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
     let (bars, skipped) = bars(task, due_at, now);
-    let (Some(begin), Some(end)) =
-        (bars.iter().map(|bar| bar.from).min(), bars.iter().map(|bar| bar.until).max())
-    else {
-        return html! {};
-    };
-    let rows = bars.iter().map(|bar| bar.row + 1).max().unwrap_or(1);
-    let scale = Scale::new(begin, end);
-    let height = ROW * rows as f64 + 20.0;
+    let about = "Executions over time; the table below has the same as text";
     html! {
         figure .gantt {
-            svg .chart viewBox={ "0 0 " (WIDTH) " " (height) } role="img"
-                aria-label="Executions over time; the table below has the same in words" {
-                @for tick in 0..=4 { (axis(app, &scale, tick, height)) }
-                @for row in 0..rows {
-                    text x="0" y=(ROW * row as f64 + BAR) { "#" (skipped + row + 1) }
-                }
-                @for bar in &bars { (draw(app, &scale, bar)) }
-            }
+            (chart::timeline(&bars, skipped + 1, &app.zone, about))
             figcaption .legend {
-                span { i .wait {} "waits, due" }
-                span { i .off {} "backs off" }
-                span { i .run {} "runs" }
+                span { i .wait {} "due" }
+                span { i .off {} "backoff" }
+                span { i .run {} "running" }
                 span { i .ok {} "success" }
                 span { i .bad {} "failure" }
-                @if skipped > 0 { span { "The last " (rows) " attempts." } }
+                @if skipped > 0 { span { "The last " (ATTEMPTS_MAX) " attempts." } }
             }
-        }
-    }
-}
-
-struct Scale {
-    begin: Timestamp,
-    secs: f64,
-}
-
-impl Scale {
-    fn new(begin: Timestamp, end: Timestamp) -> Self {
-        Self { begin, secs: end.duration_since(begin).as_secs_f64().max(0.001) }
-    }
-
-    fn x(&self, at: Timestamp) -> f64 {
-        let part = at.duration_since(self.begin).as_secs_f64() / self.secs;
-        rounded(LEFT + (WIDTH - LEFT) * part.clamp(0.0, 1.0))
-    }
-}
-
-fn rounded(x: f64) -> f64 {
-    (x * 10.0).round() / 10.0
-}
-
-fn axis(app: &App, scale: &Scale, tick: u32, height: f64) -> Markup {
-    let x = rounded(LEFT + (WIDTH - LEFT) * f64::from(tick) / 4.0);
-    let after = std::time::Duration::from_secs_f64(scale.secs * f64::from(tick) / 4.0);
-    let words = if tick == 0 {
-        scale.begin.to_zoned(app.zone.clone()).strftime("%H:%M:%S").to_string()
-    } else {
-        format!("+{}", span(after))
-    };
-    let anchor = match tick {
-        0 => "start",
-        4 => "end",
-        _ => "middle",
-    };
-    html! {
-        line .axis x1=(x) x2=(x) y1="0" y2=(height - 16.0) {}
-        text x=(x) y=(height - 3.0) text-anchor=(anchor) { (words) }
-    }
-}
-
-fn draw(app: &App, scale: &Scale, bar: &Bar) -> Markup {
-    let (from, until) = (scale.x(bar.from), scale.x(bar.until));
-    let width = rounded((until - from).max(BAR_WIDTH_MIN));
-    let x = if from + width > WIDTH { WIDTH - width } else { from };
-    let lasted = span(bar.until.duration_since(bar.from).unsigned_abs());
-    html! {
-        rect .(bar.class) x=(x) y=(ROW * bar.row as f64 + 3.0) width=(width) height=(BAR) rx="2" {
-            title { (bar.words) ": " (lasted) ", from " (parts::exact(app, bar.from)) }
         }
     }
 }
 
 /// The bars, and how many attempts were left out.
-fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<Bar>, usize) {
+fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<TimelineBar>, usize) {
     let skipped = task.executions.len().saturating_sub(ATTEMPTS_MAX);
     let mut bars = Vec::new();
-    // From when on the attempt at hand might have run; nobody knows after an
-    // operator has sent it back.
+    // When the attempt became due; unknown after an operator retried the task.
     let mut due = Some(due_at);
     for (n, execution) in task.executions.iter().enumerate() {
         let (due_then, began) = (due, execution.started_at);
         due = execution.retry_at;
         let Some(row) = n.checked_sub(skipped) else { continue };
-        let mut add = |class, from, until, words| {
+        let mut add = |class, from, until, label| {
             if from <= until {
-                bars.push(Bar { row, class, from, until, words });
+                bars.push(TimelineBar { row, class, from, until, label });
             }
         };
         let end = execution.stopped_at.unwrap_or(now);
@@ -135,21 +50,21 @@ fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<Bar>, usi
             add("wait", due, began.unwrap_or(end), "waited while due");
         }
         if let Some(began) = began {
-            let (class, words) = match (execution.status, execution.ends_task) {
+            let (class, label) = match (execution.status, execution.ends_task) {
                 (ExecutionStatus::Running, _) => ("run", "running"),
                 (ExecutionStatus::Success, _) => ("run stopped", "ran, success"),
                 (ExecutionStatus::Snoozed, _) => ("run", "ran, snoozed"),
                 (_, Some(TaskStatus::Cancelled)) => ("run cancelled", "ran, cancelled"),
                 _ => ("run failed", "ran, failure"),
             };
-            add(class, began, end, words);
+            add(class, began, end, label);
         }
         if let (Some(stopped), Some(retry_at)) = (execution.stopped_at, execution.retry_at) {
             let snoozed = execution.status == ExecutionStatus::Snoozed;
             add("off", stopped, retry_at, if snoozed { "snoozed" } else { "backed off" });
         }
         for late in task.late_results.iter().filter(|late| late.attempt == execution.attempt) {
-            add("late", late.arrived_at, late.arrived_at, "its own word came too late");
+            add("late", late.arrived_at, late.arrived_at, "late result");
         }
     }
     (bars, skipped)
@@ -200,7 +115,7 @@ mod tests {
             row: TaskRow {
                 id: TaskId(1),
                 status: TaskStatus::Running,
-                task_class: "a".into(),
+                class: "a".into(),
                 queue: "default".into(),
                 priority: 0,
                 created_at: at(0),
@@ -211,7 +126,7 @@ mod tests {
                 instance: None,
                 error: None,
             },
-            task_parameters: Json::empty_object(),
+            parameters: Json::empty_object(),
             context: Json::empty_object(),
             executions,
             cancel_requested: false,
@@ -228,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn each_time_has_its_bar() {
+    fn every_phase_has_a_bar() {
         let task = task(vec![
             execution(1, Some(2), Some(5), Some(15)),
             execution(2, None, Some(16), None),
             execution(3, Some(20), None, None),
         ]);
         let (bars, skipped) = bars(&task, at(1), at(30));
-        let told: Vec<_> = bars
+        let drawn: Vec<_> = bars
             .iter()
             .map(|bar| {
                 let secs = |time: Timestamp| time.duration_since(at(0)).as_secs();
@@ -243,7 +158,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            drawn,
             [
                 (0, "wait", 1, 2),
                 (0, "run failed", 2, 5),
@@ -262,7 +177,5 @@ mod tests {
         let (bars, skipped) = bars(&task(all), at(0), at(60));
         assert_eq!(skipped, 30);
         assert_eq!(bars.iter().map(|bar| bar.row).max(), Some(19));
-        let scale = Scale::new(at(0), at(0));
-        assert!(scale.x(at(0)).is_finite() && scale.x(at(9)) <= WIDTH);
     }
 }

@@ -1,4 +1,4 @@
-//! The states that a task has gone through, and the one that it is in.
+//! The past, current and next states of a task.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -8,32 +8,32 @@ use task_engine_core::task::{TaskDetails, TaskStatus};
 use crate::app::App;
 use crate::parts;
 
-/// One state of its path.
+/// One state.
 #[derive(Debug, PartialEq)]
 struct Step {
-    /// As the style knows it.
+    /// A class of the style sheet.
     class: &'static str,
-    word: String,
+    label: String,
     at: Option<Timestamp>,
-    place: Place,
+    state: StepState,
 }
 
 #[derive(Debug, PartialEq, Clone, Copy)]
-enum Place {
+enum StepState {
     Past,
     Current,
-    QueuePosition,
+    Future,
 }
 
 pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
     html! {
-        ol #journey .journey data-live aria-label="Its path" {
+        ol #journey .journey data-live aria-label="States" {
             @for step in steps(task, due_at, now) {
-                li .ahead[step.place == Place::QueuePosition]
-                   aria-current=[(step.place == Place::Current).then_some("step")] {
-                    // What is no state of a task has no sign of one.
-                    @if step.class == "off" { span .state .off { (step.word) } }
-                    @else { (parts::state(step.class, &step.word)) }
+                li .future[step.state == StepState::Future]
+                   aria-current=[(step.state == StepState::Current).then_some("step")] {
+                    // No icon: not a status of a task.
+                    @if step.class == "off" { span .state .off { (step.label) } }
+                    @else { (parts::state(step.class, &step.label)) }
                     @if let Some(at) = step.at { small { (parts::time(app, at, now)) } }
                     @else { small { "not yet" } }
                 }
@@ -43,17 +43,17 @@ pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timest
 }
 
 fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
-    use Place::{Current, Past, QueuePosition};
+    use StepState::{Current, Future, Past};
     let row = &task.row;
-    let step = |class, word: &str, at, place| Step { class, word: word.to_owned(), at, place };
+    let step = |class, label: &str, at, state| Step { class, label: label.to_owned(), at, state };
     let begun = task.executions.iter().filter(|execution| execution.started_at.is_some());
     let (first, last) = (begun.clone().next(), begun.clone().next_back());
     let times = begun.count();
     let mut steps = vec![step("off", "created", Some(row.created_at), Past)];
     if row.status == TaskStatus::Waiting && task.executions.is_empty() {
-        let word = if due_at > now { "waiting until due" } else { "due" };
-        steps.push(step("waiting", word, Some(row.scheduled_at), Current));
-        steps.push(step("off", "running", None, QueuePosition));
+        let label = if due_at > now { "waiting until due" } else { "due" };
+        steps.push(step("waiting", label, Some(row.scheduled_at), Current));
+        steps.push(step("off", "running", None, Future));
         return steps;
     }
     steps.push(step("waiting", "due", Some(due_at), Past));
@@ -64,27 +64,27 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
         if times > 1 {
             steps.push(step("running", "first attempt", started(first), Past));
         }
-        let word = format!("running, attempt {}", row.attempts);
-        steps.push(step("running", &word, started(last).or(Some(row.updated_at)), Current));
-        steps.push(step("off", "end", None, QueuePosition));
+        let label = format!("running, attempt {}", row.attempts);
+        steps.push(step("running", &label, started(last).or(Some(row.updated_at)), Current));
+        steps.push(step("off", "end", None, Future));
         return steps;
     }
     match times {
         0 => {}
         1 => steps.push(step("running", "running", started(first), Past)),
         times => {
-            let word = format!("running, {times} times");
-            steps.push(step("running", &word, started(first), Past));
+            let label = format!("running, {times} times");
+            steps.push(step("running", &label, started(first), Past));
         }
     }
     if row.status == TaskStatus::Waiting {
         let last = task.executions.last().map(|execution| execution.status);
-        let word = match last {
+        let label = match last {
             Some(ExecutionStatus::Snoozed) => "snoozed".to_owned(),
             _ => format!("waiting for retry {}", row.retry_number),
         };
-        steps.push(step("waiting", &word, Some(row.scheduled_at), Current));
-        steps.push(step("off", "running", None, QueuePosition));
+        steps.push(step("waiting", &label, Some(row.scheduled_at), Current));
+        steps.push(step("off", "running", None, Future));
     } else {
         steps.push(step(row.status.as_str(), row.status.as_str(), Some(row.updated_at), Current));
     }

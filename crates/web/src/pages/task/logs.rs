@@ -1,4 +1,4 @@
-//! What a task has said, the newest lines; older ones page by page.
+//! The log of a task, newest page first.
 
 use maud::{Markup, html};
 use task_engine_core::display::count;
@@ -6,30 +6,28 @@ use task_engine_core::report::{LogFilter, LogRow};
 use task_engine_core::task::TaskDetails;
 
 use crate::app::App;
+use crate::error::ApiError;
 use crate::pages::actions::Fields;
-use crate::problem::Problem;
-use crate::shown;
 use task_engine_operations::redaction::RedactedTask;
 
-/// So many lines at a time.
+/// Lines per page.
 const LINES: u32 = 200;
 
-/// Some lines of a log.
+/// A page of the log.
 pub(super) struct Log {
     rows: Vec<LogRow>,
-    /// Whether these are the newest of all.
+    /// Whether it is the newest page.
     newest: bool,
 }
 
-/// Where a page of the log ends: `3` is the end of attempt 3, `3.801` before its
-/// line 801.
+/// The end of a page: `3` is the end of attempt 3, `3.801` is before its line 801.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct LogPosition {
     attempt: i32,
     before: Option<i32>,
 }
 
-impl Place {
+impl LogPosition {
     fn read(text: &str) -> Option<Self> {
         let (attempt, before) = match text.split_once('.') {
             Some((attempt, before)) => (attempt, Some(before.parse().ok()?)),
@@ -49,7 +47,7 @@ impl Place {
         }
     }
 
-    /// What comes before these lines.
+    /// The position of the older page.
     fn older_than(first: &LogRow) -> Option<String> {
         match (first.attempt, first.line) {
             (attempt, line) if line > 1 => Some(format!("{attempt}.{line}")),
@@ -59,29 +57,29 @@ impl Place {
     }
 }
 
-pub(super) async fn read(app: &App, seen: &RedactedTask, fields: &Fields) -> Result<Log, Problem> {
+pub(super) async fn read(app: &App, task: &RedactedTask, fields: &Fields) -> Result<Log, ApiError> {
     let newest = LogFilter { newest: true, limit: LINES, ..LogFilter::default() };
-    let place = match fields.get("log") {
+    let position = match fields.get("log") {
         None => None,
-        Some(text) => Some(Place::read(text).ok_or_else(|| {
-            Problem::field(
+        Some(text) => Some(LogPosition::read(text).ok_or_else(|| {
+            ApiError::field(
                 "/log",
-                format!("{text:?} is no place in a log; it looks like 3 or 3.801."),
+                format!("{text:?} is not a position in a log; write 3 or 3.801."),
             )
         })?),
     };
-    let filter = place.map_or(newest, Place::filter);
-    let rows = app.logs(seen, &filter).await?;
-    Ok(Log { rows, newest: place.is_none() })
+    let filter = position.map_or(newest, LogPosition::filter);
+    let rows = app.logs(task, &filter).await?;
+    Ok(Log { rows, newest: position.is_none() })
 }
 
 pub(super) fn show(app: &App, task: &TaskDetails, log: &Log) -> Markup {
-    let said: i32 = task.executions.iter().map(|execution| execution.log_lines).sum();
-    if said == 0 && log.rows.is_empty() {
+    let lines: i32 = task.executions.iter().map(|execution| execution.log_lines).sum();
+    if lines == 0 && log.rows.is_empty() {
         return html! { section #log data-live {} };
     }
-    let to = |place: &str| app.path(&format!("/tasks/{}?log={place}#log", task.row.id));
-    let older = log.rows.first().and_then(Place::older_than);
+    let to = |position: &str| app.path(&format!("/tasks/{}?log={position}#log", task.row.id));
+    let older = log.rows.first().and_then(LogPosition::older_than);
     html! {
         section #log .card data-live {
             h2 { "Log" }
@@ -89,7 +87,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, log: &Log) -> Markup {
                 @if let Some(older) = older { a href=(to(&older)) { "Older lines" } }
                 @if !log.newest { a href=(app.path(&format!("/tasks/{}#log", task.row.id))) { "Newest lines" } }
             } }
-            @if log.rows.is_empty() { p .soft { "There are no lines here." } }
+            @if log.rows.is_empty() { p .soft { "No lines." } }
             ol .log {
                 @for (at, row) in log.rows.iter().enumerate() {
                     @if let Some(gap) = at.checked_sub(1).and_then(|at| gap(&log.rows[at], row)) {
@@ -102,7 +100,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, log: &Log) -> Markup {
     }
 }
 
-/// What is missing between two lines that follow each other here.
+/// The number of dropped lines between two lines.
 fn gap(one: &LogRow, next: &LogRow) -> Option<String> {
     let missing = next.line - one.line - 1;
     (one.attempt == next.attempt && missing > 0).then(|| {
@@ -118,7 +116,7 @@ fn line(app: &App, row: &LogRow) -> Markup {
             time datetime=(row.logged_at) title=(crate::parts::exact(app, row.logged_at)) { (time) }
             span .attempt title="Attempt and line" { "#" (row.attempt) "." (row.line) }
             span .level { (row.level) }
-            span .said { (shown::log_message(row)) }
+            span .message { (row.message) }
         }
     }
 }
@@ -136,21 +134,21 @@ mod tests {
 
     #[test]
     fn pages_follow_each_other_to_the_first_line() {
-        assert_eq!(Place::older_than(&row(3, 801)).as_deref(), Some("3.801"));
-        let place = Place::read("3.801").unwrap();
-        assert_eq!(place.filter().before, Some((3, 801)));
-        assert_eq!(Place::older_than(&row(3, 1)).as_deref(), Some("2"));
-        assert_eq!(Place::older_than(&row(1, 1)), None);
-        assert_eq!(Place::read("2").unwrap().filter().before, None);
+        assert_eq!(LogPosition::older_than(&row(3, 801)).as_deref(), Some("3.801"));
+        let position = LogPosition::read("3.801").unwrap();
+        assert_eq!(position.filter().before, Some((3, 801)));
+        assert_eq!(LogPosition::older_than(&row(3, 1)).as_deref(), Some("2"));
+        assert_eq!(LogPosition::older_than(&row(1, 1)), None);
+        assert_eq!(LogPosition::read("2").unwrap().filter().before, None);
         for odd in ["", "0", "-1", "x", "1.x", "1.2.3"] {
-            assert_eq!(Place::read(odd), None, "{odd}");
+            assert_eq!(LogPosition::read(odd), None, "{odd}");
         }
     }
 
     #[test]
     fn gap_between_lines_is_numbered() {
-        let words = gap(&row(1, 500), &row(1, 199_501));
-        assert_eq!(words.as_deref(), Some("… 199000 lines not kept (501 to 199500)"));
+        let text = gap(&row(1, 500), &row(1, 199_501));
+        assert_eq!(text.as_deref(), Some("… 199000 lines not kept (501 to 199500)"));
         assert_eq!(gap(&row(1, 500), &row(1, 501)), None);
         assert_eq!(gap(&row(1, 500), &row(2, 7)), None);
     }

@@ -1,10 +1,9 @@
-//! The secret parameters of a task, for who may see them. It is not a page that
-//! can be looked at twice: each time is on record.
+//! Shows the secret parameters of a task to an admin. Each view is audited.
 
 use axum::extract::{RawForm, State};
 use maud::{Markup, html};
 
-use super::{App, Problem, Viewer, id_of};
+use super::{ApiError, App, Viewer, id_of};
 use crate::action::perform;
 use crate::pages::actions::Fields;
 use crate::{layout, parts};
@@ -13,7 +12,7 @@ pub(super) async fn reveal(
     State(app): State<App>,
     viewer: Viewer,
     form: RawForm,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     let fields = Fields::read(&form);
     let id = id_of(fields.need("ids")?)?;
     perform(&app, &viewer.actor, fields.get("reason"), |operator| async move {
@@ -22,12 +21,12 @@ pub(super) async fn reveal(
     .await?;
     let task = app.task_revealed(id).await?;
     let main = html! {
-        h1 { "Task " (id) " " span .name { (task.row.task_class) } }
+        h1 { "Task " (id) " " span .name { (task.row.class) } }
         section .card {
-            h2 { "All its parameters" }
-            p .soft { "That you have looked at them is in the audit." }
-            pre { (task.task_parameters.as_str()) }
-            h2 { "All its context" }
+            h2 { "All parameters" }
+            p .soft { "This view is recorded in the audit." }
+            pre { (task.parameters.as_str()) }
+            h2 { "All context" }
             pre { (task.context.as_str()) }
             p { "Back to task " (parts::task_link(&app, id)) }
         }
@@ -35,15 +34,15 @@ pub(super) async fn reveal(
     Ok(layout::page(&app, &viewer, "Parameters", "/tasks", main).await)
 }
 
-/// What leads there.
+/// The button that reveals them.
 pub(super) fn button(app: &App, viewer: &Viewer, id: &str) -> Markup {
     parts::Button {
         to: "/actions/reveal",
         fields: &[("ids", id)],
-        words: "Show the secret ones",
-        consequence: "Shows them to you, and writes into the audit that it did",
+        label: "Show secrets",
+        consequence: "Shows secret parameters; recorded in the audit",
         class: "plain",
-        act: None,
+        shortcut: None,
     }
     .show(app, &viewer.here)
 }

@@ -11,9 +11,9 @@ use task_engine_operations::tasks::{
 
 use super::table;
 use crate::app::App;
+use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::actions::Fields;
-use crate::problem::Problem;
 
 /// How long the preview searches.
 const TIMEOUT: Duration = Duration::from_millis(250);
@@ -22,18 +22,18 @@ pub(super) async fn page(
     State(app): State<App>,
     viewer: Viewer,
     query: RawQuery,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, ApiError> {
     let fields = Fields::of_query(&query);
     let operation = operation(&fields)?;
     if !viewer.may(operation.needs()) {
-        return Err(Problem::forbidden(format!(
+        return Err(ApiError::forbidden(format!(
             "To {} tasks needs the role {}.",
             operation.as_str(),
             operation.needs()
         )));
     }
     let selection = fields.selection(&app)?;
-    let now = app.glance.now().await?.figures.at;
+    let now = app.cache.now().await?.stats.at;
     let options = FindOptions { timeout: Some(TIMEOUT), ..FindOptions::of_request() };
     let found = app.operator(&viewer.actor).find(operation, &selection, options).await?;
     let back = fields.get("back").unwrap_or("/tasks");
@@ -67,11 +67,11 @@ pub(super) async fn page(
     Ok(layout::page(&app, &viewer, &title, "/tasks", main).await)
 }
 
-fn operation(fields: &Fields) -> Result<TaskOperation, Problem> {
+fn operation(fields: &Fields) -> Result<TaskOperation, ApiError> {
     let name = fields.need("verb")?;
     TaskOperation::named(name).ok_or_else(|| {
         let all: Vec<_> = TaskOperation::ALL.into_iter().map(TaskOperation::as_str).collect();
-        Problem::field("/verb", format!("There is no {name:?}; there are {}.", all.join(", ")))
+        ApiError::field("/verb", format!("There is no {name:?}; there are {}.", all.join(", ")))
     })
 }
 

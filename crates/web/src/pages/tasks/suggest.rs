@@ -1,13 +1,13 @@
-//! What could come next in a filter that somebody is typing.
+//! Suggestions while a filter is edited.
 
 use serde::Serialize;
 use task_engine_core::filter::Filter;
 use task_engine_core::task::TaskStatus;
 
-/// The fields of the language: name, operators, and what it is.
+/// The fields of a filter: name, operators, description.
 pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [
     ("status", &["=", "!="], "waiting, running, stopped, failed, cancelled"),
-    ("class", TEXT, "which code runs"),
+    ("class", TEXT, "class of the task"),
     ("error", TEXT, "kind or message of the last error"),
     ("created", TIME, "a time, like now-2h or 2026-12-24; > is later, < is earlier"),
     ("updated", TIME, "when it last changed"),
@@ -16,8 +16,8 @@ pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [
     ("ended", TIME, "when its last attempt ended"),
     ("queue", TEXT, "where it waits"),
     ("priority", NUMBER, "higher runs first"),
-    ("id", NUMBER, "of the task"),
-    ("instance", TEXT, "the engine that has or had it"),
+    ("id", NUMBER, "id of the task"),
+    ("instance", TEXT, "the engine that holds or held it"),
     ("correlation", TEXT, "which flow it belongs to"),
     ("attempts", NUMBER, "how many have begun"),
     ("retries", NUMBER, "how many were used"),
@@ -29,40 +29,40 @@ const TEXT: &[&str] = &["=", "!=", "~", "!~"];
 const NUMBER: &[&str] = &["=", "!=", ">", ">=", "<", "<="];
 const TIME: &[&str] = &[">", ">=", "<", "<="];
 
-/// So many are offered at the most.
-const OFFERED_MAX: usize = 12;
+/// The maximum number of suggestions.
+const SUGGESTIONS_MAX: usize = 12;
 
-/// Names that are known now.
+/// Names for suggestions.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownNames {
     pub(crate) classes: Vec<String>,
     pub(crate) queues: Vec<String>,
     pub(crate) instances: Vec<String>,
 }
 
-/// What may replace a part of the text.
+/// Replacements for a part of the text.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Suggestions {
-    /// The part, as JavaScript counts: in units of UTF-16.
+    /// The part, in UTF-16 units, as JavaScript counts.
     pub(crate) from: usize,
     pub(crate) to: usize,
-    pub(crate) offers: Vec<Offer>,
+    pub(crate) suggestions: Vec<Suggestion>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Offer {
+pub(crate) struct Suggestion {
     pub(crate) text: String,
     pub(crate) about: &'static str,
 }
 
-impl Offer {
+impl Suggestion {
     fn new(text: impl Into<String>, about: &'static str) -> Self {
         Self { text: text.into(), about }
     }
 }
 
-/// What fits at a place in the text, which is counted in units of UTF-16.
-pub(crate) fn suggest(text: &str, at: usize, known: &Known) -> Suggestions {
+/// Suggestions at a position, counted in UTF-16 units.
+pub(crate) fn suggest(text: &str, at: usize, known: &KnownNames) -> Suggestions {
     let mut units = 0;
     let head = text.char_indices().find(|(_, c)| {
         units += c.len_utf16();
@@ -71,7 +71,7 @@ pub(crate) fn suggest(text: &str, at: usize, known: &Known) -> Suggestions {
     let head = head.map_or(text, |(end, _)| &text[..end]);
     let word = &head[word_begin(head)..];
     let operator = word.find(['=', '!', '~', '<', '>']);
-    let (typed, offers) = match operator {
+    let (prefix, suggestions) = match operator {
         None => (word, fields(word)),
         Some(end) => {
             let (field, rest) = word.split_at(end);
@@ -81,19 +81,19 @@ pub(crate) fn suggest(text: &str, at: usize, known: &Known) -> Suggestions {
         }
     };
     let to = units_of(head);
-    Suggestions { from: to - units_of(typed), to, offers }
+    Suggestions { from: to - units_of(prefix), to, suggestions }
 }
 
 fn units_of(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// Where the last word begins: after the last space that is in no quotes.
+/// The start of the last word: after the last space outside quotes.
 fn word_begin(head: &str) -> usize {
     after_last(head, char::is_whitespace)
 }
 
-/// Where the last of several values begins.
+/// The start of the last value.
 fn value_begin(values: &str) -> usize {
     after_last(values, |c| c == ',')
 }
@@ -113,29 +113,32 @@ fn after_last(text: &str, is: impl Fn(char) -> bool) -> usize {
 }
 
 /// Fields that begin like this; the operators, once there is only one.
-fn fields(word: &str) -> Vec<Offer> {
+fn fields(word: &str) -> Vec<Suggestion> {
     if let Some((name, operators, about)) = FIELDS.iter().find(|(name, ..)| *name == word) {
-        return operators.iter().map(|sign| Offer::new(format!("{name}{sign}"), about)).collect();
+        return operators
+            .iter()
+            .map(|sign| Suggestion::new(format!("{name}{sign}"), about))
+            .collect();
     }
     let begin = FIELDS.iter().filter(|(name, ..)| name.starts_with(word));
-    begin.map(|(name, _, about)| Offer::new(*name, about)).collect()
+    begin.map(|(name, _, about)| Suggestion::new(*name, about)).collect()
 }
 
-fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
+fn values(field: &str, prefix: &str, known: &KnownNames) -> Vec<Suggestion> {
     const TIMES: [(&str, &str); 4] = [
         ("now-10m", "ten minutes ago"),
         ("now-1h", "an hour ago"),
         ("now-1d", "a day ago"),
         ("now-7d", "a week ago"),
     ];
-    let plain = typed.trim_start_matches('"').to_lowercase();
+    let plain = prefix.trim_start_matches('"').to_lowercase();
     let named = |names: &[String]| {
         let fits = |name: &&String| {
             let name = name.to_lowercase();
             name.contains(&plain) && name != plain
         };
-        let fitting = names.iter().filter(fits).take(OFFERED_MAX);
-        fitting.map(|name| Offer::new(quoted(name), "")).collect()
+        let fitting = names.iter().filter(fits).take(SUGGESTIONS_MAX);
+        fitting.map(|name| Suggestion::new(quoted(name), "")).collect()
     };
     match field {
         "status" => {
@@ -145,14 +148,14 @@ fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
                 is_begun(word) || *status == TaskStatus::Stopped && is_begun(TaskStatus::SUCCEEDED)
             };
             let offer = |status: TaskStatus| match status {
-                TaskStatus::Stopped => Offer::new(status.as_str(), TaskStatus::SUCCEEDED),
-                _ => Offer::new(status.as_str(), ""),
+                TaskStatus::Stopped => Suggestion::new(status.as_str(), TaskStatus::SUCCEEDED),
+                _ => Suggestion::new(status.as_str(), ""),
             };
             TaskStatus::ALL.into_iter().filter(is_meant).map(offer).collect()
         }
         "created" | "updated" | "due" | "started" | "ended" => {
             let begin = TIMES.iter().filter(|(time, _)| time.starts_with(&plain) && *time != plain);
-            begin.map(|(time, about)| Offer::new(*time, about)).collect()
+            begin.map(|(time, about)| Suggestion::new(*time, about)).collect()
         }
         "class" => named(&known.classes),
         "queue" => named(&known.queues),
@@ -161,7 +164,7 @@ fn values(field: &str, typed: &str, known: &Known) -> Vec<Offer> {
     }
 }
 
-/// A value as the language wants it.
+/// A value, quoted if needed.
 fn quoted(value: &str) -> String {
     let term = Filter::default().and_class(value).to_string();
     term.strip_prefix("class=").unwrap_or(value).to_owned()
@@ -173,51 +176,54 @@ mod tests {
 
     use super::*;
 
-    fn known() -> Known {
-        Known {
+    fn known() -> KnownNames {
+        KnownNames {
             classes: vec!["send_mail".into(), "send \"it\"".into(), "tidy".into()],
             queues: vec!["default".into(), "mail".into()],
             instances: vec!["web-1".into()],
         }
     }
 
-    fn offers(text: &str) -> Vec<String> {
-        let all = suggest(text, units_of(text), &known()).offers;
+    fn suggestions(text: &str) -> Vec<String> {
+        let all = suggest(text, units_of(text), &known()).suggestions;
         all.into_iter().map(|offer| offer.text).collect()
     }
 
     #[test]
     fn what_is_offered_fits_what_was_typed() {
-        assert_eq!(offers("").len(), FIELDS.len());
-        assert_eq!(offers("st"), ["status", "started"]);
-        assert_eq!(offers("status"), ["status=", "status!="]);
-        assert_eq!(offers("status="), ["waiting", "running", "stopped", "failed", "cancelled"]);
-        assert_eq!(offers("status=failed,c"), ["cancelled"]);
-        assert_eq!(offers("status=failed"), Vec::<String>::new());
-        assert_eq!(offers("status=failed class=SEND"), ["send_mail", r#""send \"it\"""#]);
-        assert_eq!(offers("queue!=ma"), ["mail"]);
-        assert_eq!(offers("instance=w"), ["web-1"]);
-        assert_eq!(offers("created<now-1"), ["now-10m", "now-1h", "now-1d"]);
-        assert_eq!(offers("par"), ["params."]);
-        assert_eq!(offers("params.user.id="), Vec::<String>::new());
-        assert_eq!(offers("nothing"), Vec::<String>::new());
-        assert_eq!(offers(r#"error~"a st"#), Vec::<String>::new(), "inside of quotes");
-        assert_eq!(offers(r#"error~"a b" sta"#), ["status", "started"]);
+        assert_eq!(suggestions("").len(), FIELDS.len());
+        assert_eq!(suggestions("st"), ["status", "started"]);
+        assert_eq!(suggestions("status"), ["status=", "status!="]);
+        assert_eq!(
+            suggestions("status="),
+            ["waiting", "running", "stopped", "failed", "cancelled"]
+        );
+        assert_eq!(suggestions("status=failed,c"), ["cancelled"]);
+        assert_eq!(suggestions("status=failed"), Vec::<String>::new());
+        assert_eq!(suggestions("status=failed class=SEND"), ["send_mail", r#""send \"it\"""#]);
+        assert_eq!(suggestions("queue!=ma"), ["mail"]);
+        assert_eq!(suggestions("instance=w"), ["web-1"]);
+        assert_eq!(suggestions("created<now-1"), ["now-10m", "now-1h", "now-1d"]);
+        assert_eq!(suggestions("par"), ["params."]);
+        assert_eq!(suggestions("params.user.id="), Vec::<String>::new());
+        assert_eq!(suggestions("nothing"), Vec::<String>::new());
+        assert_eq!(suggestions(r#"error~"a st"#), Vec::<String>::new(), "inside of quotes");
+        assert_eq!(suggestions(r#"error~"a b" sta"#), ["status", "started"]);
     }
 
     #[test]
-    fn the_place_is_counted_as_browsers_do() {
+    fn position_is_in_utf16_units() {
         // Two units, one character.
         let text = "error~😀 st more";
         let found = suggest(text, 11, &known());
         assert_eq!((found.from, found.to), (9, 11));
-        assert_eq!(found.offers.len(), 2);
+        assert_eq!(found.suggestions.len(), 2);
         assert_eq!(suggest("st", 99, &known()).to, 2);
         assert_eq!(suggest("status=f", 0, &known()).to, 0);
     }
 
     #[test]
-    fn the_language_is_the_one_that_is_read() {
+    fn all_fields_can_be_parsed() {
         for (name, operators, _) in FIELDS {
             for operator in operators {
                 let value = match name {

@@ -1,4 +1,4 @@
-//! Tasks as rows: on the page of tasks, in a preview, in a group of errors.
+//! The table of tasks: in lists, previews and error groups.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -7,12 +7,12 @@ use task_engine_core::filter::FoundTask;
 use task_engine_core::task::{TaskRow, TaskStatus};
 
 use crate::app::App;
-use crate::{parts, shown};
+use crate::parts;
 
-/// How much of an error a row has room for.
+/// Characters of an error in a row.
 const ERROR_CHARS_MAX: usize = 90;
 
-/// A table of tasks; with boxes to choose some if something can be done to them.
+/// A table of tasks; `choose`: with checkboxes.
 pub(crate) fn table(app: &App, tasks: &[FoundTask], now: Timestamp, choose: bool) -> Markup {
     html! {
         div .scroll {
@@ -31,7 +31,7 @@ pub(crate) fn table(app: &App, tasks: &[FoundTask], now: Timestamp, choose: bool
                         th scope="col" { "Queue" }
                         th .number scope="col" { "Priority" }
                         th scope="col" { "Created" }
-                        th scope="col" { "Due or changed" }
+                        th scope="col" { "Scheduled or changed" }
                         th .number scope="col" { "Attempts" }
                         th scope="col" { "Error or engine" }
                     }
@@ -50,7 +50,7 @@ fn row(app: &App, row: &TaskRow, now: Timestamp, choose: bool) -> Markup {
             }
             td .number { (parts::task_link(app, row.id)) }
             td { (parts::status(row.status)) }
-            td .name title=(row.task_class) { (row.task_class) }
+            td .name title=(row.class) { (row.class) }
             td .queue data-label="queue" title=(row.queue) { (row.queue) }
             td .number data-label="priority" { (row.priority) }
             td .nowrap data-label="created" { (parts::time(app, row.created_at, now)) }
@@ -68,11 +68,11 @@ fn when(app: &App, row: &TaskRow, now: Timestamp) -> Markup {
     }
 }
 
-/// What somebody would look for next: what went wrong, or who has it.
+/// The error, or the engine.
 fn last(row: &TaskRow) -> Markup {
     match (&row.error, &row.instance) {
         (Some(error), _) => {
-            let text = shown::error_line(error);
+            let text = error.to_string();
             html! { span title=(brief(&text, 500)) { (brief(&text, ERROR_CHARS_MAX)) } }
         }
         (None, Some(instance)) => html! { span .soft { (instance) } },

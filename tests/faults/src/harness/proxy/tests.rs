@@ -55,16 +55,16 @@ async fn bytes_go_through_late_and_not_at_all() {
     let (proxy, mut line) = begin().await;
     line.say(1).await;
     assert_eq!(line.hear().await.unwrap(), 1);
-    proxy.set(Way::Delay(Duration::from_millis(50)));
+    proxy.set(ProxyMode::Delay(Duration::from_millis(50)));
     let begun = Instant::now();
     line.say(2).await;
     assert_eq!(line.hear().await.unwrap(), 2);
     assert!(begun.elapsed() >= Duration::from_millis(100), "there and back");
-    proxy.set(Way::Stall);
+    proxy.set(ProxyMode::Stall);
     line.say(3).await;
     let mut other = Line::dial(&proxy).await;
     assert!(line.is_silent().await && other.is_silent().await);
-    proxy.set(Way::Open);
+    proxy.set(ProxyMode::Open);
     assert_eq!(line.hear().await.unwrap(), 3, "nothing is lost");
     assert_eq!(other.hear().await.unwrap(), b'A');
 }

@@ -7,7 +7,7 @@ fn task(id: i64, parent: Option<i64>) -> FlowTask {
         row: TaskRow {
             id: TaskId(id),
             status: TaskStatus::Stopped,
-            task_class: "a".into(),
+            class: "a".into(),
             queue: "default".into(),
             priority: 0,
             created_at: at,

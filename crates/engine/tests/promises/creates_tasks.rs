@@ -1,5 +1,4 @@
-//! What an application wants of every task that it creates: hooks, the rules of
-//! the class, and keys that are there once.
+//! Creation: hooks, the rules of the class, and unique keys.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -98,7 +97,7 @@ async fn creation_hook_error_reaches_caller(fresh: Fresh) {
     );
     let panicked = client.create_many(&with("bomb")).await.unwrap_err();
     let words = panicked.to_string();
-    assert!(words.contains("creates_on_terms") && words.contains("it went off"), "{words}");
+    assert!(words.contains("creates_tasks") && words.contains("it went off"), "{words}");
     let filter = TaskFilter { limit: 10, ..TaskFilter::default() };
     assert_eq!(fresh.store.tasks(&filter).await.unwrap(), [], "all or none");
     assert_eq!(client.create_many(&with("fine")).await.unwrap().len(), 2);

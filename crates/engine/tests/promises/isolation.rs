@@ -1,11 +1,11 @@
-//! What one part of an engine suffers, the others do not.
+//! A problem of one part of an engine does not affect the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
 use task_engine::{ClassRules, Engine, Failure, Run, Schedule, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 use crate::store::{TIMEOUT, nothing, start, task};
@@ -22,8 +22,8 @@ async fn store_and_client_on(url: &str) -> (Arc<PgStore>, tokio_postgres::Client
     (store, client)
 }
 
-/// The write of a log that an ending has lost its timeout with is still under
-/// way on its connection. Whoever is given that connection would wait as long.
+/// The write of a log that an ending no longer waits for still uses its connection.
+/// Other users of that connection would wait as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_log_does_not_block_connection() {
     let url = TestServer::shared().create_database().await;

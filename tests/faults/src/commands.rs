@@ -1,4 +1,4 @@
-//! What the processes of a test are told: engines, producers, and tasks.
+//! The configuration of engines, producers and tasks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use task_engine_core::retry::RetryOverride;
 /// The class of every task that a test creates.
 pub const CLASS: &str = "Witness";
 
-/// What `fault-engine` is started with, as one argument of JSON.
+/// The argument of `fault-engine`, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum ProgramCommand {
     /// Run tasks.
-    Run(EngineOrder),
+    Run(EngineConfig),
     /// Create tasks.
-    Produce(ProducerOrder),
+    Produce(ProducerConfig),
 }
 
 /// An engine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)] // As in `task_engine::Engine`.
-pub struct EngineOrder {
+pub struct EngineConfig {
     pub database: String,
     pub instance: String,
     pub witness: PathBuf,
@@ -36,31 +36,31 @@ pub struct EngineOrder {
     pub schedule: Option<String>,
 }
 
-/// A producer. It ends when it has created so many tasks for certain.
+/// A producer. It exits after this many confirmed tasks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
-pub struct ProducerOrder {
+pub struct ProducerConfig {
     pub database: String,
-    /// The file that gets the id of each task whose creation was confirmed.
+    /// The file for the ids of confirmed tasks.
     pub acks: PathBuf,
     pub count: usize,
     pub batch: usize,
     pub pause_ms: u64,
-    pub duty: Duty,
-    /// Each task is unique by one of so many keys.
+    pub spec: TaskSpec,
+    /// Each task has one of this many unique keys.
     pub keys: Option<u64>,
 }
 
 /// The parameters of a task.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Duty {
+pub struct TaskSpec {
     /// How long it works.
     pub ms: u64,
-    /// What it does beside that.
+    /// What else it does.
     #[serde(default)]
-    pub deed: Deed,
-    /// In which of its first attempts; in all if nothing is said.
+    pub action: Action,
+    /// Only in this many first attempts; in all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<i32>,
 }
@@ -68,35 +68,35 @@ pub struct Duty {
 /// What a task does to its engine, or to itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
-    /// Works, and no more.
+pub enum Action {
+    /// Sleeps.
     #[default]
     Work,
     /// Returns an error.
     Fail,
-    /// Ends the process with SIGABRT before it has done anything.
+    /// Aborts the process at the start.
     Abort,
-    /// Does all of its work, and ends the process before anybody knows.
+    /// Aborts the process after its work, before the result is recorded.
     AbortAfter,
-    /// Ends the process as if all were well.
+    /// Exits the process with code 0.
     Exit,
-    /// Runs out of its stack.
-    Overflow,
-    /// Takes memory until there is none.
-    Eat,
+    /// Overflows the stack.
+    OverflowStack,
+    /// Allocates memory until there is none.
+    ExhaustMemory,
     /// Panics.
     Panic,
-    /// Panics, and once more while its values are dropped.
+    /// Returns an error and panics in a destructor.
     PanicTwice,
     /// Blocks its thread, asleep.
     Block,
     /// Blocks its thread, busy.
     Spin,
-    /// Goes on when it is told to end.
-    Deaf,
+    /// Ignores the cancel request.
+    IgnoreCancel,
 }
 
-/// How often a task is retried if nothing else is said, and how soon.
+/// The default retry rule.
 #[must_use]
 pub fn rules() -> ClassRules {
     ClassRules::default().retry(RetryRule::every(Duration::from_millis(100), RETRIES))
@@ -105,17 +105,17 @@ pub fn rules() -> ClassRules {
 /// See [`rules`].
 pub const RETRIES: u32 = 100;
 
-impl Duty {
-    /// Work for so many milliseconds.
+impl TaskSpec {
+    /// Works for this many milliseconds.
     #[must_use]
     pub fn work(ms: u64) -> Self {
         Self { ms, ..Self::default() }
     }
 
-    /// A deed, in every attempt.
+    /// An action in every attempt.
     #[must_use]
-    pub fn deed(deed: Deed) -> Self {
-        Self { deed, ..Self::default() }
+    pub fn action(action: Action) -> Self {
+        Self { action, ..Self::default() }
     }
 
     /// The task.
@@ -125,14 +125,14 @@ impl Duty {
         NewTask::new(CLASS, parameters).expect("an object")
     }
 
-    /// The task, unique by one of so many keys.
+    /// The task, with one of this many unique keys.
     #[must_use]
     pub fn task_with_key(&self, keys: u64) -> NewTask {
         let key = fastrand::u64(..keys).to_string();
         self.task().unique(Unique::by(key)).expect("a key")
     }
 
-    /// The task, with so many retries.
+    /// The task, with this many retries.
     #[must_use]
     pub fn task_with_retries(&self, maximum: u32) -> NewTask {
         self.task().retry(RetryOverride::default().maximum(maximum))

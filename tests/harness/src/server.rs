@@ -1,10 +1,10 @@
-//! A real PostgreSQL for tests: durable like in production, on a port of its
-//! own, and gone with its files when the test process ends, however it ends.
+//! A real PostgreSQL server for tests, with production durability, on its own port.
 //!
-//! The server belongs to a *keeper*, a small shell script whose standard input
-//! is a pipe that the test process holds. The kernel closes that pipe even
-//! when the process is killed with -9; then the keeper stops the server and
-//! removes the directory. A destructor or an exit hook would miss just that.
+//! A small shell script, the supervisor, starts the server. Its standard input is a
+//! pipe of the test process. The kernel closes the pipe even when the process is
+//! killed with -9; the supervisor then stops the server and removes its files.
+
+mod install;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -13,79 +13,71 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use tokio_postgres::NoTls;
 
-/// A PostgreSQL server that lives as long as this value, or at the longest as
-/// long as this process.
+use crate::wait::{TIMEOUT, wait_until, wait_within};
+use install::{User, command_as, programs, server_user};
+
+/// A PostgreSQL server that stops when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct TestServer {
     port: u16,
     directory: PathBuf,
-    /// Orders and answers are one conversation: one at a time.
-    keeper: Mutex<Keeper>,
+    /// One command at a time.
+    supervisor: Mutex<Supervisor>,
 }
 
-/// The far end of the pipe that keeps the server alive.
 #[derive(Debug)]
-struct Keeper {
+struct Supervisor {
     process: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    commands: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
 }
 
-/// How a server differs from the usual one.
+/// Differences from the default server.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
-    /// Settings as `name=value`; they replace the usual ones.
+pub struct ServerOptions {
+    /// Settings as `name=value`.
     pub settings: Vec<String>,
-    /// The server's environment, as `NAME=value` without blanks.
+    /// Environment variables as `NAME=value`, without spaces.
     pub environment: Vec<String>,
-    /// Where its directory is made; the system's temporary folder if nothing is said.
+    /// The parent of its directory; by default the system's temporary folder.
     pub home: Option<PathBuf>,
-    /// Begins as a standby of the server at this port.
+    /// Starts as a standby of the server at this port.
     pub standby_of: Option<u16>,
 }
 
 /// `$1` the directory, `$2` the program, `$3` the port, the rest its arguments.
-/// The end of the orders is the end of everything; nobody needs a checkpoint then.
-const KEEPER: &str = r#"
+/// The end of the commands ends the server, without a checkpoint.
+const SUPERVISOR: &str = r#"
 directory=$1 program=$2 port=$3
 shift 3
-begin() {
+start_server() {
     env $SERVER_ENVIRONMENT "$program" -D "$directory/data" -p "$port" \
         -c listen_addresses=127.0.0.1 -c unix_socket_directories="$directory" \
         -c shared_buffers=128MB -c max_connections=200 "$@" \
         >>"$directory/log" 2>&1 </dev/null &
     server=$!
 }
-end() {
+stop_server() {
     kill -QUIT "$server" 2>/dev/null
     wait "$server" 2>/dev/null
 }
-kill_it() {
+kill_server() {
     kill -KILL "$server" 2>/dev/null
     wait "$server" 2>/dev/null
 }
-while read -r order; do
-    "$order" "$@"
+while read -r command; do
+    "$command" "$@"
     echo "done"
 done
-end
+stop_server
 rm -rf "$directory"
 "#;
 
-const MISSING: &str = "these tests need PostgreSQL, and no initdb was found in PATH or in \
-     /usr/lib/postgresql/*/bin. Install the server (it need not run): \
-     on Debian or Ubuntu `apt-get install postgresql`, on Fedora `dnf install \
-     postgresql-server`, on macOS `brew install postgresql`";
-
-/// How long a server may take to start.
-const START_LIMIT: Duration = Duration::from_secs(60);
-
 impl TestServer {
-    /// The server of this test process, started by whoever asks first.
+    /// The server of this test process, started by the first call.
     ///
     /// # Panics
     /// If there is no PostgreSQL on this machine, or it does not start.
@@ -94,39 +86,39 @@ impl TestServer {
         SHARED.get_or_init(Self::start)
     }
 
-    /// A server of one's own, for tests that stop it.
+    /// A new server, for tests that stop it.
     ///
     /// # Panics
     /// If there is no PostgreSQL on this machine, or it does not start.
     #[must_use]
     pub fn start() -> Self {
-        Self::start_as(Plan::default())
+        Self::start_with(ServerOptions::default())
     }
 
-    /// A server of one's own that differs from the usual one.
+    /// A new server with options.
     ///
     /// # Panics
     /// If there is no PostgreSQL on this machine, or it does not start.
     #[must_use]
-    pub fn start_as(plan: Plan) -> Self {
-        // A thread of its own, because callers are inside of a runtime, where
-        // nothing may wait for processes and files.
-        let starting = std::thread::spawn(move || Self::start_here(&plan));
+    pub fn start_with(options: ServerOptions) -> Self {
+        // On a thread, because callers are inside of a runtime, where blocking is
+        // not allowed.
+        let starting = std::thread::spawn(move || Self::start_blocking(&options));
         match starting.join() {
             Ok(server) => server,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
-    fn start_here(plan: &Plan) -> Self {
-        let programs = programs().unwrap_or_else(|| panic!("{MISSING}"));
+    fn start_blocking(options: &ServerOptions) -> Self {
+        let programs = programs();
         let user = server_user();
-        let directory = new_directory(plan.home.as_deref(), user.as_ref());
-        // From here on the keeper removes the directory, whatever happens.
+        let directory = new_directory(options.home.as_deref(), user.as_ref());
+        // From here on the supervisor removes the directory.
         let port = free_port();
-        let keeper = Keeper::employ(&directory, &programs, port, plan, user.as_ref());
-        let server = Self { port, directory, keeper: Mutex::new(keeper) };
-        match plan.standby_of {
+        let supervisor = Supervisor::start(&directory, &programs, port, options, user.as_ref());
+        let server = Self { port, directory, supervisor: Mutex::new(supervisor) };
+        match options.standby_of {
             Some(primary) => copy_database(&server.directory, &programs, primary, user.as_ref()),
             None => init_database(&server.directory, &programs, user.as_ref()),
         }
@@ -140,7 +132,7 @@ impl TestServer {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Creates an empty database with a name of its own; returns its URL.
+    /// Creates an empty database with a unique name; returns its URL.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -153,15 +145,15 @@ impl TestServer {
         let created = client.batch_execute(&format!("CREATE DATABASE {name}")).await;
         created.expect("the server creates a database");
         drop(client);
-        // Waits for the goodbye, so that no connection is left behind.
+        // Waits until the connection is closed.
         let _ = connection.await;
         self.url(&name)
     }
 
-    /// Stops the server as a crash would: connections break, and what was not
-    /// committed is lost. The files stay for [`Self::start_again`].
+    /// Stops the server like a crash: connections break, and uncommitted data is
+    /// lost. The files stay for [`Self::start_again`].
     pub fn stop_immediate(&self) {
-        self.order("end");
+        self.command("stop_server");
     }
 
     /// Starts the server again, on the same port with the same files.
@@ -169,77 +161,62 @@ impl TestServer {
     /// # Panics
     /// If it does not start; the message has the server's log.
     pub fn start_again(&self) {
-        self.order("begin");
-        let deadline = Instant::now() + START_LIMIT;
-        while !self.is_ready() {
-            assert!(
-                Instant::now() < deadline,
-                "PostgreSQL has not started within {START_LIMIT:?}; its log:\n{}",
-                self.log()
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.command("start_server");
+        wait_within(TIMEOUT, "PostgreSQL starts", || self.is_ready(), || self.log());
     }
 
-    /// Kills the first process of the server with -9, and waits until those that
-    /// it leaves have noticed. The files stay for [`Self::start_again`].
+    /// Kills the postmaster with -9, and waits until its children have exited. The files stay for [`Self::start_again`].
     pub fn kill(&self) {
         let first = self.process();
-        let left = children_of(first);
-        self.order("kill_it");
-        // One that is stopped notices nothing.
-        for pid in left.iter().filter(|pid| is_stopped(**pid)) {
+        let children = children_of(first);
+        self.command("kill_server");
+        // A stopped process does not exit by itself.
+        for pid in children.iter().filter(|pid| is_stopped(**pid)) {
             let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
         }
-        let deadline = Instant::now() + START_LIMIT;
-        while left.iter().any(|pid| is_there(*pid)) {
-            assert!(Instant::now() < deadline, "processes of a killed server stay");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("processes of a killed server exit", || {
+            !children.iter().any(|pid| is_running(*pid))
+        });
     }
 
-    /// Whether its first process is there, if only suspended.
+    /// Whether the postmaster runs, possibly suspended.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let file = std::fs::read_to_string(self.directory.join("data/postmaster.pid"));
         let number = file.ok().and_then(|text| text.lines().next()?.trim().parse().ok());
-        number.is_some_and(is_there)
+        number.is_some_and(is_running)
     }
 
-    /// Suspends all processes of the server: connections are taken by the system,
-    /// and nothing is answered.
+    /// Suspends all processes of the server: the system accepts connections, but
+    /// the server does not reply.
     pub fn freeze(&self) {
         self.signal_all("-STOP");
     }
 
-    /// Lets a frozen server go on.
+    /// Resumes a frozen server.
     pub fn thaw(&self) {
         self.signal_all("-CONT");
     }
 
     fn signal_all(&self, signal: &str) {
         let first = self.process();
-        // The first process goes first: it would start others.
+        // The postmaster first: it would start others.
         for pid in std::iter::once(first).chain(children_of(first)) {
             let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
         }
     }
 
-    /// Waits until the server has gone down by itself.
+    /// Waits until the server has stopped by itself.
     ///
     /// # Panics
     /// If it does not.
-    pub fn has_gone(&self) {
-        let deadline = Instant::now() + START_LIMIT;
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-            assert!(Instant::now() < deadline, "the server goes on");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        // Its last processes, too; nothing is left to be told to end.
-        self.order("end");
+    pub fn wait_stopped(&self) {
+        wait_until("the server stops", || !accepts_connections(self.port));
+        // Its last processes, too.
+        self.command("stop_server");
     }
 
-    /// Where it is reached.
+    /// Its port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -251,7 +228,7 @@ impl TestServer {
         &self.directory
     }
 
-    /// The number of its first process.
+    /// The process id of the postmaster.
     ///
     /// # Panics
     /// If it does not run.
@@ -262,68 +239,67 @@ impl TestServer {
         number.expect("the server runs")
     }
 
-    /// A program of PostgreSQL, to be run as the server's user in its directory.
+    /// A program of PostgreSQL, as the server's user in its directory.
     ///
     /// # Panics
     /// If there is no PostgreSQL on this machine.
     #[must_use]
     pub fn program(&self, name: &str) -> Command {
-        let programs = programs().unwrap_or_else(|| panic!("{MISSING}"));
+        let programs = programs();
         let mut command = command_as(server_user().as_ref(), programs.join(name));
         command.current_dir(&self.directory);
         command
     }
 
-    /// What the server has logged.
+    /// The server's log.
     #[must_use]
     pub fn log(&self) -> String {
         let log = std::fs::read(self.directory.join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// The server says so in its lock file, as `pg_ctl --wait` reads it. A file
-    /// that is left from a crash says so, too, until the new server writes its
-    /// own, so the new one has to be reached as well.
+    /// Reads the lock file, as `pg_ctl --wait` does. A file left by a crash says
+    /// "ready", too, so the port must accept connections as well.
     fn is_ready(&self) -> bool {
         let file = self.directory.join("data/postmaster.pid");
         let status = std::fs::read_to_string(file).unwrap_or_default();
-        let says_so = status.lines().nth(7).map(str::trim) == Some("ready");
-        says_so && std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        let ready = status.lines().nth(7).map(str::trim) == Some("ready");
+        ready && accepts_connections(self.port)
     }
 
-    fn order(&self, word: &str) {
-        // A test that panicked meanwhile has not hurt the conversation.
-        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = keeper.order(word);
-        assert!(done, "the keeper of the server is gone:\n{}", self.log());
+    fn command(&self, name: &str) {
+        // The protocol is intact after a panic of another test.
+        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = supervisor.command(name);
+        assert!(done, "the supervisor of the server is gone:\n{}", self.log());
     }
 }
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        let keeper = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner);
-        drop(keeper.orders.take());
-        let _ = keeper.process.wait();
+        let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner);
+        drop(supervisor.commands.take());
+        let _ = supervisor.process.wait();
     }
 }
 
-impl Keeper {
-    fn employ(
+impl Supervisor {
+    fn start(
         directory: &Path,
         programs: &Path,
         port: u16,
-        plan: &Plan,
+        options: &ServerOptions,
         user: Option<&User>,
     ) -> Self {
         let mut command = command_as(user, "sh");
         let mut process = command
-            .args(["-c", KEEPER, "keeper"])
+            .args(["-c", SUPERVISOR, "supervisor"])
             .args([directory, &programs.join("postgres")])
             .arg(port.to_string())
-            .args(plan.settings.iter().flat_map(|setting| ["-c", setting]))
-            .env("SERVER_ENVIRONMENT", plan.environment.join(" "))
+            .args(options.settings.iter().flat_map(|setting| ["-c", setting]))
+            .env("SERVER_ENVIRONMENT", options.environment.join(" "))
             .current_dir(directory)
-            // Ctrl-C is for the tests; the keeper learns of it by the pipe.
+            // Ctrl-C is for the tests; the pipe tells the supervisor.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -331,69 +307,22 @@ impl Keeper {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         Self {
-            orders: process.stdin.take(),
-            answers: BufReader::new(process.stdout.take().expect("a piped stdout")),
+            commands: process.stdin.take(),
+            replies: BufReader::new(process.stdout.take().expect("a piped stdout")),
             process,
         }
     }
 
-    /// Gives an order and waits until it is done.
-    fn order(&mut self, word: &str) -> bool {
-        let Some(orders) = &mut self.orders else {
+    /// Executes a function of the script; false if the supervisor is gone.
+    fn command(&mut self, name: &str) -> bool {
+        let Some(commands) = &mut self.commands else {
             return false;
         };
-        let mut answer = String::new();
-        writeln!(orders, "{word}").is_ok()
-            && self.answers.read_line(&mut answer).is_ok()
-            && answer == "done\n"
+        let mut reply = String::new();
+        writeln!(commands, "{name}").is_ok()
+            && self.replies.read_line(&mut reply).is_ok()
+            && reply == "done\n"
     }
-}
-
-/// Somebody who is not root, as PostgreSQL wants.
-#[derive(Debug)]
-struct User {
-    name: &'static str,
-    uid: u32,
-    gid: u32,
-}
-
-/// Whom to run the server as; `None` for whoever runs the tests.
-fn server_user() -> Option<User> {
-    if id_of(&["-u"]) != Some(0) {
-        return None;
-    }
-    let user = ["postgres", "nobody"].into_iter().find_map(|name| {
-        Some(User { name, uid: id_of(&["-u", name])?, gid: id_of(&["-g", name])? })
-    });
-    let advice = "PostgreSQL does not run as root, and there is neither a user `postgres` nor \
-                  `nobody`: run the tests as another user";
-    Some(user.expect(advice))
-}
-
-fn id_of(arguments: &[&str]) -> Option<u32> {
-    let output = Command::new("id").args(arguments).output().ok()?;
-    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
-}
-
-/// `setpriv` becomes the program; `runuser`, where there is no `setpriv`,
-/// stays as its parent and passes the pipes on.
-fn command_as(user: Option<&User>, program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let Some(User { name, uid, gid }) = user else {
-        return Command::new(program);
-    };
-    let mut command = if find_in_path("setpriv").is_some() {
-        let mut command = Command::new("setpriv");
-        command
-            .args([format!("--reuid={uid}"), format!("--regid={gid}")])
-            .args(["--clear-groups", "--"]);
-        command
-    } else {
-        let mut command = Command::new("runuser");
-        command.args(["-u", name, "--"]);
-        command
-    };
-    command.arg(program);
-    command
 }
 
 fn new_directory(home: Option<&Path>, user: Option<&User>) -> PathBuf {
@@ -415,7 +344,7 @@ fn init_database(directory: &Path, programs: &Path, user: Option<&User>) {
         .arg("-D")
         .arg(directory.join("data"))
         .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"])
-        // The files of a server that has not begun need not survive a crash.
+        // The files of a new server need not survive a crash.
         .arg("--no-sync")
         .current_dir(directory)
         .output()
@@ -429,7 +358,7 @@ fn init_database(directory: &Path, programs: &Path, user: Option<&User>) {
     );
 }
 
-/// Makes a standby of a server that runs.
+/// Copies a running server for a standby.
 fn copy_database(directory: &Path, programs: &Path, primary: u16, user: Option<&User>) {
     let output = command_as(user, programs.join("pg_basebackup"))
         .args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "-D"])
@@ -438,8 +367,8 @@ fn copy_database(directory: &Path, programs: &Path, primary: u16, user: Option<&
         .current_dir(directory)
         .output()
         .expect("pg_basebackup can be run");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "pg_basebackup failed: {told}");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "pg_basebackup failed: {error}");
 }
 
 fn children_of(process: u32) -> Vec<u32> {
@@ -448,8 +377,12 @@ fn children_of(process: u32) -> Vec<u32> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Not if it only waits for somebody to hear of its end: in a container nobody may.
-fn is_there(process: u32) -> bool {
+pub(crate) fn accepts_connections(port: u16) -> bool {
+    std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+/// A zombie does not count: in a container it may stay.
+fn is_running(process: u32) -> bool {
     state_of(process).is_some_and(|state| state != 'Z')
 }
 
@@ -462,56 +395,14 @@ fn state_of(process: u32) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// A port that nobody listens on, below those that the system gives to
-/// outgoing connections: a client that tries to reach a stopped server again
-/// and again would otherwise now and then be given the server's own port, and
-/// connect to itself.
+/// A free port below the ephemeral ones: a client that retries a stopped server
+/// could otherwise get that port itself, and connect to itself.
 pub(crate) fn free_port() -> u16 {
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     std::iter::repeat_with(|| fastrand::u16(15_000..32_000))
         .take(1000)
         .find(free)
         .expect("a free port")
-}
-
-/// Names the folder of `initdb` and `postgres`, to test another version.
-const PROGRAMS_VARIABLE: &str = "TASK_ENGINE_TEST_POSTGRES";
-
-/// Where `initdb` and `postgres` are: where the variable says, in PATH, or where
-/// Debian hides them.
-fn programs() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os(PROGRAMS_VARIABLE) {
-        let named = PathBuf::from(named);
-        assert!(has_server(&named), "{PROGRAMS_VARIABLE}: no initdb and postgres in {named:?}");
-        return Some(named);
-    }
-    let in_path = find_in_path("initdb")
-        .and_then(|initdb| initdb.canonicalize().ok())
-        .and_then(|initdb| initdb.parent().map(Path::to_owned));
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter();
-    let mut installed: Vec<_> =
-        versions.flatten().flatten().map(|entry| entry.path().join("bin")).collect();
-    installed.sort_by_key(|path| version_of(path));
-    let all = in_path.into_iter().chain(installed.into_iter().rev());
-    all.into_iter().find(|path| has_server(path))
-}
-
-fn has_server(folder: &Path) -> bool {
-    ["initdb", "postgres"].iter().all(|program| folder.join(program).is_file())
-}
-
-/// The number in `/usr/lib/postgresql/NUMBER/bin`.
-fn version_of(path: &Path) -> u32 {
-    let version = path.parent().and_then(Path::file_name);
-    let version = version.and_then(|version| version.to_str()?.parse().ok());
-    version.unwrap_or(0)
-}
-
-fn find_in_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(program))
-        .find(|candidate| candidate.is_file())
 }
 
 #[cfg(test)]
@@ -528,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn databases_are_empty_and_apart() {
+    async fn databases_are_empty_and_separate() {
         let server = TestServer::shared();
         let (one, other) = (server.create_database().await, server.create_database().await);
         assert_ne!(one, other);
@@ -539,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_was_committed_outlives_a_crash() {
+    async fn committed_data_survives_crash() {
         let server = TestServer::start();
         let url = server.create_database().await;
         let before = client(&url).await;
@@ -559,7 +450,7 @@ mod tests {
 
     /// Runs itself in another process, and kills that one.
     #[test]
-    fn a_server_is_gone_when_its_process_is_killed() {
+    fn killed_process_takes_server_along() {
         if std::env::var_os(HOLDER).is_some() {
             let server = TestServer::start();
             println!("\nholds {} {}", server.port, server.directory.display());
@@ -567,7 +458,7 @@ mod tests {
             let _ = std::io::stdin().read_line(&mut String::new());
             return;
         }
-        let name = "postgres_server::tests::a_server_is_gone_when_its_process_is_killed";
+        let name = "server::tests::killed_process_takes_server_along";
         let mut holder = Command::new(std::env::current_exe().expect("this program"))
             .args([name, "--exact", "--nocapture"])
             .env(HOLDER, "1")
@@ -581,15 +472,13 @@ mod tests {
         let mut words = line.splitn(3, ' ').skip(1);
         let port: u16 = words.next().and_then(|port| port.parse().ok()).expect("a port");
         let directory = PathBuf::from(words.next().expect("a directory"));
-        let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        let answers = || accepts_connections(port);
         assert!(answers() && directory.exists());
 
         holder.kill().expect("it can be killed");
         holder.wait().expect("it is dead");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while answers() || directory.exists() {
-            assert!(Instant::now() < deadline, "port {port}, {directory:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until(format_args!("port {port} and {directory:?} are gone"), || {
+            !answers() && !directory.exists()
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! A row that cannot be read ends its own task, and nothing else.
+//! A row that cannot be read fails its own task only.
 
 use std::time::Duration;
 
@@ -69,13 +69,14 @@ async fn unreadable_tasks_do_not_stop_recovery(fresh: Fresh) {
         fresh.create("WaitingTask", json!({"waiting_time": 0})).await,
         fresh.create("WaitingTask", json!({"waiting_time": 0})).await,
     ];
-    let other = task_engine_conformance::bench::Bench { store: fresh.store.clone() };
-    let new = task_engine_conformance::bench::new_instance("dead");
+    let other = task_engine_conformance::fixture::Fixture { store: fresh.store.clone() };
+    let new = task_engine_conformance::fixture::new_instance("dead");
     let classes = [("WaitingTask", task_engine::RetryRule::every(Duration::from_millis(1), 5))];
-    let mut dead = other.register(task_engine_conformance::bench::knowing(new, &classes)).await;
+    let mut dead =
+        other.register(task_engine_conformance::fixture::with_classes(new, &classes)).await;
     assert_eq!(dead.claim(2).await.len(), 2);
     damage(&fresh, &[ids[0].0]).await;
-    assert!(other.lose(dead.id).await);
+    assert!(other.declare_lost(dead.id).await);
     assert_eq!(other.recover(dead.id).await.len(), 2);
     let engine = start(handle_samples(fresh.engine().workers(2)));
     fresh.until_status(ids[1], TaskStatus::Stopped).await;

@@ -1,4 +1,4 @@
-//! Charts show what ran, and cost the work nothing: not even when they cannot be
+//! Rollups count all executions, and never delay tasks, even when they cannot be
 //! written.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::store::rollup::RollupQuery;
 use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, Store, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
@@ -39,14 +39,14 @@ async fn counted(store: &dyn Store) -> Numbers {
     numbers
 }
 
-/// The same, from the executions on record.
+/// The same, from the recorded executions.
 async fn on_record(store: &dyn Store) -> Numbers {
     let mut numbers = Numbers::new();
     let filter = TaskFilter { limit: 10_000, ..TaskFilter::default() };
     for row in store.tasks(&filter).await.unwrap() {
         let details = store.task(row.id).await.unwrap().unwrap();
         for execution in details.executions {
-            let of = numbers.entry(row.task_class.clone()).or_default();
+            let of = numbers.entry(row.class.clone()).or_default();
             let exception = execution.error.as_ref().map(|error| error.exception.as_str());
             match (execution.status, exception) {
                 (ExecutionStatus::Success, _) => of[0] += 1,
@@ -112,7 +112,7 @@ async fn rollups_count_all_endings(fresh: Fresh) {
     begun.notified().await;
     fresh.store.cancel(&[cancelled]).await.unwrap();
     fresh.until_status(cancelled, TaskStatus::Cancelled).await;
-    // And one that is given back.
+    // And one that is released.
     let released = fresh.create("long", json!({})).await;
     begun.notified().await;
     engine.stop.stop_now();
@@ -129,7 +129,7 @@ async fn rollups_count_all_endings(fresh: Fresh) {
     ];
     assert_eq!(numbers, expected.map(|(class, of)| (class.to_owned(), of)).into());
 
-    // Another life adds to it; what it gives back runs again.
+    // Another session adds to it; the tasks that it releases run again.
     let engine = start(working(fresh.engine(), &begun));
     begun.notified().await;
     let id = fresh.create("good", nothing()).await;

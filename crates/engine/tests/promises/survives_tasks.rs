@@ -1,4 +1,4 @@
-//! Nothing that a task does hurts the engine.
+//! No task can harm its engine.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn panic_is_recorded_as_failure(fresh: Fresh) {
     let error = task.row.error.unwrap();
     assert_eq!(error.exception, "Panic");
     assert_eq!(error.message, "there is something");
-    assert!(error.backtrace[0].contains("outlives_its_tasks.rs"), "{error:?}");
+    assert!(error.backtrace[0].contains("survives_tasks.rs"), "{error:?}");
 }
 
 async fn panic_in_drop_is_failure(fresh: Fresh) {
@@ -102,8 +102,8 @@ async fn timed_out_blocking_task_keeps_worker(fresh: Fresh) {
     let id = fresh.create("blocks", json!({"ms": 200})).await;
     let engine = fresh.engine().handle_blocking(|task: Blocks, run: Run<()>| {
         std::thread::sleep(Duration::from_millis(task.ms));
-        // It was told that its time is over.
-        if run.is_cancelled() { Err(Failure::from("told to end")) } else { Ok(()) }
+        // It is asked to end, because its time is over.
+        if run.is_cancelled() { Err(Failure::from("asked to end")) } else { Ok(()) }
     });
     let engine = start(engine);
     let task = fresh.until_status(id, TaskStatus::Failed).await;
@@ -120,7 +120,7 @@ async fn blocking_tasks_do_not_stop_heartbeats(fresh: Fresh) {
     for _ in 0..4 {
         ids.push(fresh.create("blocks", nothing()).await);
     }
-    // As a bad citizen: it blocks the threads of the application's runtime.
+    // Wrongly, it blocks the threads of the application's runtime.
     let engine = fresh.engine().heartbeat(heartbeat, lease).handle_class(
         "blocks",
         once(),

@@ -1,4 +1,4 @@
-//! I12: what engines use while a fault lasts, from `/proc` and from the server.
+//! I12: resource usage of engines during a fault, from `/proc` and the server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,40 +7,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::harness::fleet::Fleet;
-use crate::registry::Kind;
+use crate::harness::supervisor::EngineSupervisor;
+use crate::registry::StoreKind;
 
-/// More than this is a leak, a storm or a spin.
+/// More than this is a leak.
 const RSS_MIB_MAX: u64 = 150;
-/// Ten of the pools, one that listens, and one that asks whether the server answers.
+/// Ten of the pools, one for LISTEN, and one for health checks.
 const CONNECTIONS_MAX: usize = 12;
-/// Warnings a second and engine, on average. Heartbeats are tried again five
-/// times a second with the short settings of these tests.
+/// Average log lines per second and engine. With the short settings of these tests,
+/// heartbeats are repeated five times a second.
 const LINES_A_SECOND_MAX: f64 = 30.0;
 
 /// Measures until it is closed.
 #[derive(Debug)]
-pub struct Window {
-    fleet: Fleet,
+pub struct UsageMonitor {
+    engines: EngineSupervisor,
     begun: Instant,
     lines: HashMap<String, usize>,
     over: Arc<AtomicBool>,
-    watching: JoinHandle<Most>,
+    watching: JoinHandle<PeakUsage>,
 }
 
-/// The most that was seen.
+/// The peak values.
 #[derive(Debug, Default)]
-struct Most {
+struct PeakUsage {
     rss_mib: u64,
     connections: usize,
     /// Of one engine, in parts of a core.
     cpu: f64,
 }
 
-/// What engines used.
+/// The usage of engines.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub struct Used {
+pub struct Usage {
     pub rss_mib: u64,
     pub connections: usize,
     pub cpu: f64,
@@ -48,7 +48,7 @@ pub struct Used {
     pub engines: usize,
 }
 
-impl fmt::Display for Used {
+impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rss_mib, connections, cpu, lines_a_second, .. } = self;
         write!(
@@ -58,30 +58,30 @@ impl fmt::Display for Used {
     }
 }
 
-impl Window {
-    pub(crate) fn open(fleet: Fleet, kind: Kind, direct: &str) -> Self {
-        let lines = fleet.names().into_iter().map(|name| (lines(&fleet, &name), name));
+impl UsageMonitor {
+    pub(crate) fn open(engines: EngineSupervisor, kind: StoreKind, direct: &str) -> Self {
+        let lines = engines.names().into_iter().map(|name| (lines(&engines, &name), name));
         let lines = lines.map(|(count, name)| (name, count)).collect();
         let over = Arc::new(AtomicBool::new(false));
-        let (watched, ended) = (fleet.clone(), over.clone());
-        let url = (kind == Kind::Postgres).then(|| direct.to_owned());
+        let (watched, ended) = (engines.clone(), over.clone());
+        let url = (kind == StoreKind::Postgres).then(|| direct.to_owned());
         let watching = std::thread::spawn(move || watch(&watched, url.as_deref(), &ended));
-        Self { fleet, begun: Instant::now(), lines, over, watching }
+        Self { engines, begun: Instant::now(), lines, over, watching }
     }
 
     /// Ends the measurement; fails if anything was out of bounds.
     #[must_use]
-    pub fn close(self) -> Used {
+    pub fn close(self) -> Usage {
         self.over.store(true, Ordering::Relaxed);
         let most = self.watching.join().expect("the watcher ends");
-        let names = self.fleet.names();
+        let names = self.engines.names();
         let seconds = self.begun.elapsed().as_secs_f64();
         let said = names.iter().map(|name| {
-            lines(&self.fleet, name)
-                - self.lines.get(name).copied().unwrap_or(0).min(lines(&self.fleet, name))
+            lines(&self.engines, name)
+                - self.lines.get(name).copied().unwrap_or(0).min(lines(&self.engines, name))
         });
         let lines_a_second = said.max().unwrap_or(0) as f64 / seconds.max(1.0);
-        let used = Used {
+        let used = Usage {
             rss_mib: most.rss_mib,
             connections: most.connections.div_ceil(names.len().max(1)),
             cpu: most.cpu,
@@ -95,17 +95,17 @@ impl Window {
     }
 }
 
-fn lines(fleet: &Fleet, name: &str) -> usize {
-    fleet.logged(name).lines().count()
+fn lines(engines: &EngineSupervisor, name: &str) -> usize {
+    engines.logged(name).lines().count()
 }
 
-fn watch(fleet: &Fleet, url: Option<&str>, over: &AtomicBool) -> Most {
+fn watch(engines: &EngineSupervisor, url: Option<&str>, over: &AtomicBool) -> PeakUsage {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let mut most = Most::default();
+    let mut most = PeakUsage::default();
     let mut first: HashMap<u32, (Instant, u64)> = HashMap::new();
     while !over.load(Ordering::Relaxed) {
-        for process in fleet.names().iter().filter_map(|name| fleet.process(name)) {
+        for process in engines.names().iter().filter_map(|name| engines.process(name)) {
             most.rss_mib = most.rss_mib.max(rss_mib(process).unwrap_or(0));
             let Some(ticks) = cpu_ticks(process) else {
                 continue;

@@ -1,5 +1,4 @@
-//! What many pages need, read once for all of them: however many are open, the
-//! database is asked as often as by one.
+//! A read-through cache: all open pages and API clients share one read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,32 +14,31 @@ use task_engine_store::activity::{Activity, ActivityQuery, FailureCounts};
 use task_engine_store::check::{Check, Depth};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::rollup as figures;
-use task_engine_store::rollup::{RollupQuery, RollupRow};
+use task_engine_store::rollup::{self, RollupQuery, RollupRow};
 use tokio::sync::Mutex;
 
 use crate::series::Series;
 
-/// So many failures are looked at for what fails most.
+/// The newest failures that are grouped for the overview.
 const FAILURES_MAX: u32 = 500;
 
-/// What goes on now.
+/// The current state, as most pages show it.
 #[derive(Debug)]
-pub(crate) struct Now {
-    pub(crate) moving: Activity,
-    pub(crate) figures: Stats,
+pub(crate) struct LiveState {
+    pub(crate) activity: Activity,
+    pub(crate) stats: Stats,
     pub(crate) engines: Vec<InstanceRow>,
 }
 
-impl Now {
-    /// Another one whenever a page would show something else.
+impl LiveState {
+    /// A hash that changes when a page would show something else.
     pub(crate) fn version(&self) -> String {
         let mut all = blake3::Hasher::new();
-        let figures = &self.figures;
-        let held = self.moving.held.iter().map(|held| {
+        let stats = &self.stats;
+        let held = self.activity.held.iter().map(|held| {
             (held.task_id.0, held.attempt, held.progress.as_ref().map(|it| it.reported_at))
         });
-        let queues = figures.queues.iter().map(|queue| {
+        let queues = stats.queues.iter().map(|queue| {
             (
                 &queue.row.name,
                 queue.row.due.counted,
@@ -52,8 +50,8 @@ impl Now {
             self.engines.iter().map(|engine| (engine.id.0, engine.is_alive(), engine.held));
         let text = format!(
             "{:?} {:?} {:?} {:?} {:?}",
-            figures.newest_task,
-            figures.failure_counts,
+            stats.newest_task,
+            stats.failure_counts,
             held.collect::<Vec<_>>(),
             queues.collect::<Vec<_>>(),
             engines.collect::<Vec<_>>(),
@@ -63,27 +61,26 @@ impl Now {
     }
 }
 
-/// Read at most once in a while.
-pub(crate) struct Glance {
+/// Caches what pages read.
+pub(crate) struct DashboardCache {
     store: Arc<dyn Store>,
-    now: Kept<Now>,
-    failure_counts: Kept<FailureCounts>,
-    checks: Kept<Vec<Check>>,
-    closer_checks: Kept<Vec<Check>>,
-    failing: Kept<Failures>,
-    day: Kept<Series>,
-    last_hour: Kept<Vec<RollupRow>>,
-    stats: Kept<StatsSnapshot>,
+    now: Cached<LiveState>,
+    failure_counts: Cached<FailureCounts>,
+    checks: Cached<Vec<Check>>,
+    standard_checks: Cached<Vec<Check>>,
+    failing: Cached<Failures>,
+    day: Cached<Series>,
+    last_hour: Cached<Vec<RollupRow>>,
+    stats: Cached<StatsSnapshot>,
 }
 
-/// The last answer, and when it was read. Whoever comes while it is read waits
-/// for the same one.
-struct Kept<T> {
+/// The last value, and when it was read. Concurrent readers wait for one read.
+struct Cached<T> {
     last: Mutex<Option<(Instant, Arc<T>)>>,
     fresh_for: Duration,
 }
 
-impl<T> Kept<T> {
+impl<T> Cached<T> {
     fn new(fresh_for: Duration) -> Self {
         Self { last: Mutex::new(None), fresh_for }
     }
@@ -103,7 +100,7 @@ impl<T> Kept<T> {
         Ok(value)
     }
 
-    async fn forget(&self) {
+    async fn invalidate(&self) {
         *self.last.lock().await = None;
     }
 }
@@ -116,7 +113,7 @@ pub(crate) enum Span {
 }
 
 impl Span {
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Hour => "hour",
             Self::Day => "day",
@@ -130,7 +127,7 @@ impl Span {
         }
     }
 
-    /// A bar is a minute, or a quarter of an hour.
+    /// The width of a bar.
     pub(crate) fn step(self) -> Duration {
         match self {
             Self::Hour => Duration::from_secs(60),
@@ -139,44 +136,43 @@ impl Span {
     }
 }
 
-impl Glance {
+impl DashboardCache {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
-            now: Kept::new(Duration::from_millis(900)),
-            failure_counts: Kept::new(Duration::from_secs(5)),
-            checks: Kept::new(Duration::from_secs(15)),
-            closer_checks: Kept::new(Duration::from_secs(15)),
-            failing: Kept::new(Duration::from_secs(10)),
-            day: Kept::new(Duration::from_secs(60)),
-            last_hour: Kept::new(Duration::from_secs(3)),
-            stats: Kept::new(Duration::from_secs(3)),
+            now: Cached::new(Duration::from_millis(900)),
+            failure_counts: Cached::new(Duration::from_secs(5)),
+            checks: Cached::new(Duration::from_secs(15)),
+            standard_checks: Cached::new(Duration::from_secs(15)),
+            failing: Cached::new(Duration::from_secs(10)),
+            day: Cached::new(Duration::from_secs(60)),
+            last_hour: Cached::new(Duration::from_secs(3)),
+            stats: Cached::new(Duration::from_secs(3)),
         }
     }
 
-    pub(crate) async fn now(&self) -> Result<Arc<Now>, StoreError> {
+    pub(crate) async fn now(&self) -> Result<Arc<LiveState>, StoreError> {
         self.now.get(self.read_now()).await
     }
 
-    async fn read_now(&self) -> Result<Now, StoreError> {
+    async fn read_now(&self) -> Result<LiveState, StoreError> {
         let store = &*self.store;
-        let moving = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
+        let activity = store.activity(ActivityQuery { per_lane: 1, soon: Duration::ZERO }).await?;
         let failure_counts = self.failure_counts.get(store.failure_counts()).await?;
         let queues: Vec<QueueRow> = store.queues().await?;
         let engines = store.instances(None).await?;
-        let counted = self.last_hour().await?;
-        let figures = Stats::of(&moving, &counted, &[], *failure_counts, queues, &engines);
-        Ok(Now { moving, figures, engines })
+        let rollups = self.last_hour().await?;
+        let stats = Stats::of(&activity, &rollups, &[], *failure_counts, queues, &engines);
+        Ok(LiveState { activity, stats, engines })
     }
 
     pub(crate) async fn checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
         self.checks.get(self.store.checks(Depth::Quick)).await
     }
 
-    /// Also what opens connections, and compares the tables with what they should
-    /// be: only for who asks for it.
-    pub(crate) async fn closer_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
-        self.closer_checks.get(self.store.checks(Depth::Standard)).await
+    /// Also opens connections and compares the schema: only on request.
+    pub(crate) async fn standard_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
+        self.standard_checks.get(self.store.checks(Depth::Standard)).await
     }
 
     /// The newest failures.
@@ -185,7 +181,7 @@ impl Glance {
         self.failing.get(Failures::find(&*self.store, filter, None, FAILURES_MAX)).await
     }
 
-    /// What engines have counted until now, by the database's clock.
+    /// The rollups up to now, by the database's clock.
     pub(crate) async fn series(
         &self,
         over: Span,
@@ -194,32 +190,32 @@ impl Glance {
         match over {
             Span::Hour => Ok(Arc::new(Series::of(&self.last_hour().await?, now, over))),
             Span::Day => {
-                let look = RollupQuery { over: over.over(), step: over.step() };
-                let read = async { Ok(Series::of(&self.store.rollups(look).await?, now, over)) };
+                let query = RollupQuery { over: over.over(), step: over.step() };
+                let read = async { Ok(Series::of(&self.store.rollups(query).await?, now, over)) };
                 self.day.get(read).await
             }
         }
     }
 
-    /// What engines have counted in the last hour: one read for charts, metrics,
-    /// statistics and events, so that they agree.
+    /// The rollups of the last hour: one read for charts, metrics, statistics and
+    /// events, so that they agree.
     pub(crate) async fn last_hour(&self) -> Result<Arc<Vec<RollupRow>>, StoreError> {
-        self.last_hour.get(figures::last_hour(&*self.store)).await
+        self.last_hour.get(rollup::last_hour(&*self.store)).await
     }
 
-    /// The figures with what ended lately, as `task-engine stats` has them.
+    /// The same as `task-engine stats`.
     pub(crate) async fn stats(&self) -> Result<Arc<StatsSnapshot>, StoreError> {
-        let counted = self.last_hour().await?;
-        self.stats.get(StatsSnapshot::with(&*self.store, &counted)).await
+        let rollups = self.last_hour().await?;
+        self.stats.get(StatsSnapshot::with(&*self.store, &rollups)).await
     }
 
-    /// Somebody has just changed something, and wants to see it.
-    pub(crate) async fn forget(&self) {
-        self.now.forget().await;
-        self.failure_counts.forget().await;
-        self.failing.forget().await;
-        self.checks.forget().await;
-        self.closer_checks.forget().await;
-        self.stats.forget().await;
+    /// After a change: the next page shows it.
+    pub(crate) async fn invalidate(&self) {
+        self.now.invalidate().await;
+        self.failure_counts.invalidate().await;
+        self.failing.invalidate().await;
+        self.checks.invalidate().await;
+        self.standard_checks.invalidate().await;
+        self.stats.invalidate().await;
     }
 }

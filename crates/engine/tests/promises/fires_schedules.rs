@@ -1,4 +1,4 @@
-//! Regular tasks: on time, once, and as they were declared.
+//! Schedules fire on time, once, and as declared.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use task_engine::store::schedules::Schedules;
 use task_engine::{
     Engine, EngineError, Failure, Json, Missed, Overlap, Run, Schedule, Task, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 
 use crate::statements::StatementCounter;
 use crate::store::{Fresh, TIMEOUT, on_every_store, start, task};
@@ -78,7 +78,7 @@ async fn until_fired(fresh: &Fresh, name: &str, times: usize) -> Vec<FiredSlot> 
     }
 }
 
-/// None left out, none twice, each with a task of its own.
+/// No slot is left out or fired twice; each has its own task.
 fn assert_unbroken(slots: &[FiredSlot], step: Duration) {
     for pair in slots.windows(2) {
         assert_eq!(pair[1].slot.duration_since(pair[0].slot).unsigned_abs(), step);
@@ -294,7 +294,7 @@ async fn stopped_engine_fires_nothing(fresh: Fresh) {
 }
 
 /// A row that appears without a word, as after a notification that got lost, is
-/// told by the next heartbeat.
+/// reported by the next heartbeat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeat_replaces_lost_schedule_wake_up() {
     let url = TestServer::shared().create_database().await;

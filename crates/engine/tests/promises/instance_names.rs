@@ -29,7 +29,7 @@ on_every_store! {
 
 const QUICK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 
-/// An engine that claims a task and is never heard of again.
+/// An engine that claims a task and sends no more heartbeats.
 async fn crash(fresh: &Fresh, name: &str, lease: Duration) -> (InstanceId, TaskId) {
     crash_of(fresh, name, lease, None).await
 }
@@ -114,7 +114,7 @@ async fn auto_recovery_takes_name(fresh: Fresh) {
 }
 
 async fn live_engines_recover_dead_ones(fresh: Fresh) {
-    let (_, id) = crash(&fresh, "somebody-else", Duration::from_millis(100)).await;
+    let (_, id) = crash(&fresh, "other", Duration::from_millis(100)).await;
     let engine = fresh.engine().heartbeat(QUICK.0, QUICK.1);
     let engine = start(handle_samples(engine));
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
@@ -128,18 +128,18 @@ async fn lost_engine_registers_again(fresh: Fresh) {
     let engine = fresh.engine().heartbeat(QUICK.0, QUICK.1);
     let engine = start(handle_samples(engine));
     fresh.until_status(id, TaskStatus::Running).await;
-    let life = fresh.store.instances(Some("test")).await.unwrap().remove(0).id;
-    assert!(fresh.store.declare_lost(life, true).await.unwrap());
+    let instance = fresh.store.instances(Some("test")).await.unwrap().remove(0).id;
+    assert!(fresh.store.declare_lost(instance, true).await.unwrap());
     let begun = Instant::now();
     loop {
-        let lives = fresh.store.instances(Some("test")).await.unwrap();
-        if lives[0].id != life && lives[0].is_alive() {
+        let instances = fresh.store.instances(Some("test")).await.unwrap();
+        if instances[0].id != instance && instances[0].is_alive() {
             break;
         }
-        assert!(begun.elapsed() < TIMEOUT, "{lives:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{instances:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // The new life works, and what the old one ran came to an end on record.
+    // The new session works, and the attempts of the old one are recorded as ended.
     let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     fresh.until_status(next, TaskStatus::Stopped).await;
     let task = fresh.until(id, |task| !task.executions.is_empty()).await;
@@ -164,8 +164,8 @@ async fn blocking_task_does_not_delay_reregistration(fresh: Fresh) {
         Ok::<_, task_engine::Failure>(())
     }));
     fresh.until_status(id, TaskStatus::Running).await;
-    let life = fresh.store.instances(Some("test")).await.unwrap().remove(0).id;
-    assert!(fresh.store.declare_lost(life, true).await.unwrap());
+    let instance = fresh.store.instances(Some("test")).await.unwrap().remove(0).id;
+    assert!(fresh.store.declare_lost(instance, true).await.unwrap());
     let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     fresh.until_status(next, TaskStatus::Stopped).await;
     engine.stop.stop_now();
@@ -184,9 +184,9 @@ async fn auto_recovery_refuses_live_name(fresh: Fresh) {
 
 /// Names of live engines, in order.
 async fn live_names(fresh: &Fresh) -> Vec<String> {
-    let mut lives = fresh.store.instances(None).await.unwrap();
-    lives.retain(|life| life.is_alive());
-    let mut names: Vec<_> = lives.into_iter().map(|life| life.name).collect();
+    let mut instances = fresh.store.instances(None).await.unwrap();
+    instances.retain(|instance| instance.is_alive());
+    let mut names: Vec<_> = instances.into_iter().map(|instance| instance.name).collect();
     names.sort();
     names
 }
@@ -227,9 +227,9 @@ async fn restart_recovers_gone_process_at_once(fresh: Fresh) {
     };
     let lease = Duration::from_secs(3600);
     let gone = Some(format!("{same}/1{started}"));
-    let (_, id) = crash_of(&fresh, "somebody-else", lease, gone).await;
-    let life = fresh.store.instances(Some("somebody-else")).await.unwrap().remove(0);
-    assert!(!life.is_alive() && life.process_gone, "told at once: {life:?}");
+    let (_, id) = crash_of(&fresh, "other", lease, gone).await;
+    let instance = fresh.store.instances(Some("other")).await.unwrap().remove(0);
+    assert!(!instance.is_alive() && instance.process_gone, "known at once: {instance:?}");
     let engine = start(handle_samples(Engine::new(fresh.store.clone(), ())));
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
     engine.stop().await;

@@ -4,46 +4,41 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::TestServer;
-use crate::postgres_server::free_port;
+use crate::server::{TestServer, accepts_connections, free_port};
+use crate::wait::wait_until;
 
 /// Where Debian has it.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// `$1` the program, `$2` its settings. Each line has them read again; its end is
-/// the end of the pipe.
-const KEEPER: &str = r#"
+/// `$1` is the program, `$2` its settings. Each line reloads them; the end of the
+/// input ends the program.
+const SUPERVISOR: &str = r#"
 "$1" "$2" >/dev/null 2>&1 </dev/null &
 pooler=$!
-echo "begun"
-while read -r order; do
+echo "started"
+while read -r command; do
     kill -HUP "$pooler"
 done
 kill -KILL "$pooler"
 "#;
 
-/// Where connections change hands, other programs have prepared statements of
-/// the names that tokio-postgres gives: whoever uses a name fails at once, and
-/// not just when two meet.
+/// In transaction mode, other programs have prepared statements with the names of
+/// tokio-postgres: a store that uses named statements fails at once.
 const NAMES_TAKEN: &str = "connect_query='DO $$ BEGIN FOR i IN 0..499 LOOP \
      EXECUTE ''PREPARE s'' || i || '' AS SELECT 1''; END LOOP; END $$'";
 
-const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// A pooler that lives as long as this value, or at the longest as long as this
-/// process.
+/// A pooler that stops when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct TestPooler {
-    keeper: Child,
+    supervisor: Child,
     port: u16,
     file: PathBuf,
 }
 
 impl TestPooler {
-    /// Starts one with so many connections to each database of the server. The
-    /// mode is `session`, `transaction` or `statement`.
+    /// Starts one with this many connections per database. The mode is `session`,
+    /// `transaction` or `statement`.
     ///
     /// # Panics
     /// If there is no pgbouncer on this machine, or it does not start.
@@ -52,7 +47,7 @@ impl TestPooler {
         Self::start_with(server, mode, connections, "")
     }
 
-    /// The same, with more lines of settings.
+    /// The same with more settings.
     ///
     /// # Panics
     /// As [`TestPooler::start`].
@@ -74,9 +69,9 @@ impl TestPooler {
         );
         let file = server.directory().join(format!("pgbouncer-{port}.ini"));
         std::fs::write(&file, settings).expect("a file in the server's directory");
-        let mut keeper = server
+        let mut supervisor = server
             .program("/bin/sh")
-            .args(["-c", KEEPER, "keeper", PROGRAM])
+            .args(["-c", SUPERVISOR, "supervisor", PROGRAM])
             .arg(&file)
             .process_group(0)
             .stdin(Stdio::piped())
@@ -84,18 +79,16 @@ impl TestPooler {
             .stderr(Stdio::null())
             .spawn()
             .expect("a shell");
-        let mut begun = String::new();
-        let answers = keeper.stdout.take().expect("a piped stdout");
-        BufReader::new(answers).read_line(&mut begun).expect("the keeper says that it began");
-        let deadline = Instant::now() + START_LIMIT;
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < deadline, "pgbouncer does not listen: {}", file.display());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Self { keeper, port, file }
+        let mut started = String::new();
+        let output = supervisor.stdout.take().expect("a piped stdout");
+        BufReader::new(output).read_line(&mut started).expect("the supervisor starts");
+        wait_until(format_args!("pgbouncer listens: {}", file.display()), || {
+            accepts_connections(port)
+        });
+        Self { supervisor, port, file }
     }
 
-    /// Has it work in another mode from now on.
+    /// Switches to another mode.
     ///
     /// # Panics
     /// If it is gone.
@@ -106,7 +99,7 @@ impl TestPooler {
             _ => format!("{line}\n"),
         });
         std::fs::write(&self.file, lines.collect::<String>()).expect("its settings");
-        writeln!(self.keeper.stdin.as_mut().expect("a pipe"), "again").expect("a keeper");
+        writeln!(self.supervisor.stdin.as_mut().expect("a pipe"), "reload").expect("a supervisor");
     }
 
     /// The URL of a database of the server, through this pooler.
@@ -123,7 +116,7 @@ impl TestPooler {
 
 impl Drop for TestPooler {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        drop(self.supervisor.stdin.take());
+        let _ = self.supervisor.wait();
     }
 }

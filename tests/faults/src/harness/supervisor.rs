@@ -1,5 +1,4 @@
-//! Engines as processes, and a supervisor that starts them again, as a service
-//! manager would.
+//! Engine processes, and a supervisor that restarts them, like a service manager.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -11,109 +10,106 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::orders::{EngineOrder, Order};
+use crate::commands::{EngineConfig, ProgramCommand};
 use crate::witness::now_us;
 
-/// How long after its end an engine is started again.
+/// Delay before a restart.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
 
 /// How an engine is started.
 #[derive(Debug, Clone)]
-pub struct EnginePlan {
-    /// What it is told.
-    pub order: EngineOrder,
+pub struct EngineOptions {
+    /// Its configuration.
+    pub config: EngineConfig,
     /// The program around it, with its arguments; empty for none.
-    pub around: Vec<String>,
-    /// Its environment, beside the usual.
+    pub wrapper: Vec<String>,
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// Whether it is started again when it has ended by itself, or was killed.
+    /// Whether it is restarted after a crash or a kill.
     pub supervised: bool,
 }
 
-/// A process that runs, or has run.
+/// A process that runs, or has ended.
 #[derive(Debug)]
 struct Engine {
-    plan: EnginePlan,
+    options: EngineOptions,
     child: Option<Child>,
     ended: Option<Instant>,
     wanted: bool,
 }
 
-/// What is known of the processes that have run.
+/// All processes of a run.
 #[derive(Debug, Default)]
-struct Ledger {
+struct ProcessTable {
     engines: BTreeMap<String, Engine>,
     dead: HashMap<u32, Option<i64>>,
     workers: HashMap<u32, usize>,
-    /// Engines that ended without having been told to.
+    /// Engines that ended without a stop.
     crashes: Vec<(String, ExitStatus)>,
 }
 
 /// All engines of a test.
 #[derive(Debug, Clone)]
-pub struct Fleet {
+pub struct EngineSupervisor {
     program: PathBuf,
     folder: PathBuf,
-    ledger: Arc<Mutex<Ledger>>,
+    table: Arc<Mutex<ProcessTable>>,
     over: Arc<AtomicBool>,
 }
 
-impl Fleet {
+impl EngineSupervisor {
     pub(crate) fn new(program: PathBuf, folder: PathBuf) -> Self {
-        let fleet = Self {
-            program,
-            folder,
-            ledger: Arc::default(),
-            over: Arc::new(AtomicBool::new(false)),
-        };
-        let watched = fleet.clone();
+        let engines =
+            Self { program, folder, table: Arc::default(), over: Arc::new(AtomicBool::new(false)) };
+        let watched = engines.clone();
         std::thread::spawn(move || {
             while !watched.over.load(Ordering::Relaxed) {
-                watched.look_after();
+                watched.supervise();
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        fleet
+        engines
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, ProcessTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts an engine; one of this name must not be there.
-    pub fn start(&self, plan: EnginePlan) {
-        let name = plan.order.instance.clone();
-        let mut ledger = self.ledger();
-        let engine = Engine { plan, child: None, ended: None, wanted: true };
-        assert!(!ledger.engines.contains_key(&name), "there is an engine {name}");
-        ledger.engines.insert(name.clone(), engine);
-        self.spawn(&mut ledger, &name);
+    /// Starts an engine with a new name.
+    pub fn start(&self, options: EngineOptions) {
+        let name = options.config.instance.clone();
+        let mut table = self.table();
+        let engine = Engine { options, child: None, ended: None, wanted: true };
+        assert!(!table.engines.contains_key(&name), "engine {name} exists");
+        table.engines.insert(name.clone(), engine);
+        self.spawn(&mut table, &name);
     }
 
-    fn spawn(&self, ledger: &mut Ledger, name: &str) {
-        let engine = ledger.engines.get_mut(name).expect("an engine of this name");
-        let plan = &engine.plan;
-        let order = serde_json::to_string(&Order::Run(plan.order.clone())).expect("an order");
-        let mut command = self.command(&plan.around);
-        command.arg(order).envs(plan.environment.iter().map(|(name, value)| (name, value)));
+    fn spawn(&self, table: &mut ProcessTable, name: &str) {
+        let engine = table.engines.get_mut(name).expect("an engine of this name");
+        let options = &engine.options;
+        let config =
+            serde_json::to_string(&ProgramCommand::Run(options.config.clone())).expect("JSON");
+        let mut command = self.command(&options.wrapper);
+        command.arg(config).envs(options.environment.iter().map(|(name, value)| (name, value)));
         let child = command.stderr(self.log(name)).spawn().expect("the program runs");
-        let pools = plan.order.queues.iter().map(|(_, workers)| usize::from(*workers));
-        let workers = if plan.order.queues.is_empty() {
-            usize::from(plan.order.workers)
+        let pools = options.config.queues.iter().map(|(_, workers)| usize::from(*workers));
+        let workers = if options.config.queues.is_empty() {
+            usize::from(options.config.workers)
         } else {
             pools.sum()
         };
-        ledger.workers.insert(child.id(), workers);
+        table.workers.insert(child.id(), workers);
         engine.ended = None;
         engine.child = Some(child);
     }
 
     /// `fault-engine`, with another program around it.
-    pub(crate) fn command(&self, around: &[String]) -> Command {
-        let mut command = match around.split_first() {
-            None => Command::new(&self.program),
+    pub(crate) fn command(&self, wrapper: &[String]) -> Command {
+        let mut command = match wrapper.split_first() {
+            None => task_engine_test_harness::command(&self.program),
             Some((outer, arguments)) => {
-                let mut command = Command::new(outer);
+                let mut command = task_engine_test_harness::command(outer);
                 command.args(arguments).arg(&self.program);
                 command
             }
@@ -132,19 +128,19 @@ impl Fleet {
         self.folder.join(format!("{name}.log"))
     }
 
-    /// What an engine has logged, in all of its lives.
+    /// The log of an engine, over all of its processes.
     #[must_use]
     pub fn logged(&self, name: &str) -> String {
         let log = std::fs::read(self.log_path(name)).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// One turn of the supervisor.
-    fn look_after(&self) {
-        let mut ledger = self.ledger();
-        let names: Vec<String> = ledger.engines.keys().cloned().collect();
+    /// One round of the supervisor.
+    fn supervise(&self) {
+        let mut table = self.table();
+        let names: Vec<String> = table.engines.keys().cloned().collect();
         for name in names {
-            let Ledger { engines, dead, crashes, .. } = &mut *ledger;
+            let ProcessTable { engines, dead, crashes, .. } = &mut *table;
             let engine = engines.get_mut(&name).expect("an engine of this name");
             if let Some(child) = &mut engine.child
                 && let Ok(Some(status)) = child.try_wait()
@@ -157,8 +153,8 @@ impl Fleet {
                 engine.ended = Some(Instant::now());
             }
             let rested = engine.ended.is_some_and(|ended| ended.elapsed() > RESTART_AFTER);
-            if engine.wanted && engine.plan.supervised && rested {
-                self.spawn(&mut ledger, &name);
+            if engine.wanted && engine.options.supervised && rested {
+                self.spawn(&mut table, &name);
             }
         }
     }
@@ -166,42 +162,42 @@ impl Fleet {
     /// The process of an engine, if it runs.
     #[must_use]
     pub fn process(&self, name: &str) -> Option<u32> {
-        self.ledger().engines.get(name)?.child.as_ref().map(Child::id)
+        self.table().engines.get(name)?.child.as_ref().map(Child::id)
     }
 
     /// The names of all engines.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        self.ledger().engines.keys().cloned().collect()
+        self.table().engines.keys().cloned().collect()
     }
 
     /// Sends a signal; false if there is no process now.
     pub fn signal(&self, name: &str, signal: Signal) -> bool {
-        let mut ledger = self.ledger();
-        let Ledger { engines, dead, .. } = &mut *ledger;
+        let mut table = self.table();
+        let ProcessTable { engines, dead, .. } = &mut *table;
         let Some(child) = engines.get(name).and_then(|engine| engine.child.as_ref()) else {
             return false;
         };
         if signal == Signal::KILL {
-            // It still runs now; this is the least that can be said.
+            // It runs at least until now.
             dead.insert(child.id(), Some(now_us()));
         }
         send(child.id(), signal)
     }
 
-    /// Kills with -9. The supervisor starts it again, if it may.
+    /// Kills with -9. The supervisor restarts it if it is supervised.
     pub fn kill(&self, name: &str) -> bool {
         self.signal(name, Signal::KILL)
     }
 
-    /// Tells an engine to stop in good order, and waits for it.
+    /// Stops an engine gracefully, and waits for its end.
     pub fn stop(&self, name: &str) {
-        if let Some(engine) = self.ledger().engines.get_mut(name) {
+        if let Some(engine) = self.table().engines.get_mut(name) {
             engine.wanted = false;
         }
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Some(process) = self.process(name) {
-            // Again and again: one that has just begun may not have heard the first.
+            // Repeated: a new process may not have a handler yet.
             send(process, Signal::CONT);
             send(process, Signal::TERM);
             assert!(
@@ -209,7 +205,7 @@ impl Fleet {
                 "engine {name} does not stop:\n{}",
                 self.logged(name)
             );
-            // The second signal would stop it by force.
+            // A second signal would force it.
             let pause = Instant::now() + Duration::from_secs(20);
             while self.process(name) == Some(process) && Instant::now() < pause {
                 std::thread::sleep(Duration::from_millis(20));
@@ -224,30 +220,30 @@ impl Fleet {
         }
     }
 
-    /// Forgets an engine that is not there any more.
+    /// Removes an engine; kills it if it runs.
     pub fn forget(&self, name: &str) {
-        let mut ledger = self.ledger();
-        if let Some(mut engine) = ledger.engines.remove(name)
+        let mut table = self.table();
+        if let Some(mut engine) = table.engines.remove(name)
             && let Some(mut child) = engine.child.take()
         {
-            ledger.dead.insert(child.id(), Some(now_us()));
+            table.dead.insert(child.id(), Some(now_us()));
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
     pub(crate) fn dead(&self) -> HashMap<u32, Option<i64>> {
-        self.ledger().dead.clone()
+        self.table().dead.clone()
     }
 
     pub(crate) fn workers(&self) -> HashMap<u32, usize> {
-        self.ledger().workers.clone()
+        self.table().workers.clone()
     }
 
-    /// Engines that ended without having been told to, and how.
+    /// Engines that ended without a stop, and how.
     #[must_use]
     pub fn crashes(&self) -> Vec<(String, ExitStatus)> {
-        self.ledger().crashes.clone()
+        self.table().crashes.clone()
     }
 
     pub(crate) fn end(&self) {
@@ -257,7 +253,7 @@ impl Fleet {
         }
     }
 
-    /// Where logs are.
+    /// The folder of the logs.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder

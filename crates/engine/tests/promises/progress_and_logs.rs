@@ -1,5 +1,5 @@
-//! What a task says is seen while it runs, is complete when it has ended, is
-//! bounded, and never stands in the way of its result.
+//! Progress and logs are visible while a task runs, complete when it has ended,
+//! bounded, and never delay its result.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use task_engine::samples::handle_samples;
 use task_engine::{
     ClassRules, Engine, Failure, LogLevel, RetryRule, Run, Store, Task, TaskId, TaskStatus,
 };
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
@@ -149,8 +149,8 @@ async fn each_attempt_has_own_log(fresh: Fresh) {
     let engine = start(engine);
     fresh.until_status(id, TaskStatus::Stopped).await;
     let log = log(&*fresh.store, id).await;
-    let said: Vec<_> = log.iter().map(|row| (row.attempt, row.line, &*row.message)).collect();
-    assert_eq!(said, [(1, 1, "attempt 1"), (2, 1, "attempt 2")]);
+    let lines: Vec<_> = log.iter().map(|row| (row.attempt, row.line, &*row.message)).collect();
+    assert_eq!(lines, [(1, 1, "attempt 1"), (2, 1, "attempt 2")]);
     engine.stop().await;
     fresh.assert_sound().await;
 }

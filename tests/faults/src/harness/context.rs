@@ -1,4 +1,4 @@
-//! One run of one fault: a store, engines, producers, and the final account.
+//! One run of one fault: a store, engines, producers, and the final check.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -7,39 +7,39 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::{NewTask, Store, StoreError, TaskId, TaskStatus};
-use task_engine_conformance::TestServer;
 use task_engine_core::task::TaskFilter;
+use task_engine_test_harness::{TestServer, wait_within};
 use tempfile::TempDir;
 
 use crate::check::{Evidence, broken};
+use crate::commands::{EngineConfig, ProducerConfig, ProgramCommand, TaskSpec};
 use crate::engine::open;
-use crate::harness::bounds::Window;
-use crate::harness::fleet::{EnginePlan, Fleet};
+use crate::harness::supervisor::{EngineOptions, EngineSupervisor};
+use crate::harness::usage::UsageMonitor;
 use crate::history::History;
-use crate::orders::{Duty, EngineOrder, Order, ProducerOrder};
 use crate::producer::confirm;
-use crate::registry::Kind;
+use crate::registry::StoreKind;
 use crate::witness::Witness;
 
-/// Nothing takes this long, unless it is lost.
+/// Generous: a loaded machine is slow, and only a hang takes this long.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What a scenario works with.
+/// The context of a scenario.
 #[derive(Debug)]
-pub struct Arena {
+pub struct TestContext {
     /// Which store.
-    pub kind: Kind,
-    /// Chance, by the seed of this run.
-    pub chance: fastrand::Rng,
+    pub kind: StoreKind,
+    /// Random numbers by the seed of this run.
+    pub rng: fastrand::Rng,
     /// The engines.
-    pub fleet: Fleet,
-    /// More and longer, if nobody waits.
+    pub engines: EngineSupervisor,
+    /// Whether this is a soak run: more and longer.
     pub soak: bool,
-    /// What was seen, for the table.
+    /// Notes for the table.
     pub notes: Vec<String>,
     /// The URL or file that engines and producers are given.
     pub database: String,
-    /// The one that the account is made by: past any proxy.
+    /// The same without a proxy, for the final check.
     pub direct: String,
     folder: TempDir,
     runtime: tokio::runtime::Runtime,
@@ -47,10 +47,10 @@ pub struct Arena {
     producers: Vec<Child>,
 }
 
-impl Arena {
-    /// An empty store, and no engine yet.
+impl TestContext {
+    /// An empty store without an engine.
     #[must_use]
-    pub fn new(kind: Kind, program: &Path, seed: u64, soak: bool) -> Self {
+    pub fn new(kind: StoreKind, program: &Path, seed: u64, soak: bool) -> Self {
         let folder = tempfile::Builder::new().prefix("task-engine-faults-").tempdir();
         let folder = folder.expect("a temporary folder");
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -58,12 +58,12 @@ impl Arena {
             .enable_all()
             .build()
             .expect("a runtime");
-        let fleet = Fleet::new(program.to_owned(), folder.path().to_owned());
+        let engines = EngineSupervisor::new(program.to_owned(), folder.path().to_owned());
         let database = folder.path().join("tasks.db").display().to_string();
         Self {
             kind,
-            chance: fastrand::Rng::with_seed(seed),
-            fleet,
+            rng: fastrand::Rng::with_seed(seed),
+            engines,
             soak,
             notes: Vec::new(),
             direct: database.clone(),
@@ -75,24 +75,24 @@ impl Arena {
         }
     }
 
-    /// A database of the shared server, or a file; with its tables.
-    pub fn on_usual_store(&mut self) -> &mut Self {
-        if self.kind == Kind::Postgres {
-            return self.on_server(TestServer::shared());
+    /// Uses a database of the shared server, or a file.
+    pub fn use_default_store(&mut self) -> &mut Self {
+        if self.kind == StoreKind::Postgres {
+            return self.use_server(TestServer::shared());
         }
         self.migrate();
         self
     }
 
-    /// A new database of this server, with its tables.
-    pub fn on_server(&mut self, server: &TestServer) -> &mut Self {
+    /// Uses a new database of this server.
+    pub fn use_server(&mut self, server: &TestServer) -> &mut Self {
         let url = self.runtime.block_on(server.create_database());
-        self.on_database(&url)
+        self.use_database(&url)
     }
 
-    /// A database that is there, and gets its tables.
-    pub fn on_database(&mut self, url: &str) -> &mut Self {
-        // By this name, bounds are measured.
+    /// Uses an existing database.
+    pub fn use_database(&mut self, url: &str) -> &mut Self {
+        // Connections are counted by this name.
         self.database = format!("{url}?application_name=task-engine-fault");
         url.clone_into(&mut self.direct);
         self.migrate();
@@ -101,7 +101,7 @@ impl Arena {
 
     fn migrate(&self) {
         let store = self.store();
-        self.wait(store.migrate()).expect("tables");
+        self.block_on(store.migrate()).expect("tables");
     }
 
     /// A file in the folder of this run.
@@ -111,7 +111,7 @@ impl Arena {
     }
 
     /// Waits for a future.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
@@ -121,7 +121,7 @@ impl Arena {
         self.runtime.handle().clone()
     }
 
-    /// The store, by the direct way.
+    /// The store, without a proxy.
     #[must_use]
     pub fn store(&self) -> Arc<dyn Store> {
         let begun = Instant::now();
@@ -134,13 +134,13 @@ impl Arena {
         }
     }
 
-    /// A connection to the server, by the direct way.
+    /// A connection to the server, without a proxy.
     #[must_use]
     pub fn sql(&self) -> tokio_postgres::Client {
         self.try_sql(&self.direct).expect("the server takes connections")
     }
 
-    /// The same to any URL, if it can be had.
+    /// A connection to any URL.
     pub fn try_sql(&self, url: &str) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
         self.runtime.block_on(async {
             let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
@@ -149,10 +149,10 @@ impl Arena {
         })
     }
 
-    /// An engine with a short lease, to be changed and started.
+    /// Options of an engine with a short lease.
     #[must_use]
-    pub fn plan(&self, name: &str) -> EnginePlan {
-        let order = EngineOrder {
+    pub fn options(&self, name: &str) -> EngineOptions {
+        let config = EngineConfig {
             database: self.database.clone(),
             instance: name.to_owned(),
             witness: self.path("witness"),
@@ -163,47 +163,47 @@ impl Arena {
             poll_ms: 1000,
             schedule: None,
         };
-        EnginePlan { order, around: Vec::new(), environment: Vec::new(), supervised: true }
+        EngineOptions { config, wrapper: Vec::new(), environment: Vec::new(), supervised: true }
     }
 
-    /// Starts engines that are as usual.
+    /// Starts engines with default options.
     pub fn start(&self, names: &[&str]) {
         for name in names {
-            self.fleet.start(self.plan(name));
+            self.engines.start(self.options(name));
         }
     }
 
-    /// Creates tasks, which are confirmed by that.
+    /// Creates tasks, and confirms them.
     pub fn create(&self, tasks: &[NewTask]) -> Vec<TaskId> {
         let store = self.store();
-        let ids = self.wait(store.create(tasks)).expect("tasks are created");
+        let ids = self.block_on(store.create(tasks)).expect("tasks are created");
         confirm(&self.path("acks"), &ids).expect("a file for what is confirmed");
         ids
     }
 
-    /// Creates so many equal tasks.
-    pub fn create_many(&self, count: usize, duty: &Duty) -> Vec<TaskId> {
-        self.create(&vec![duty.task(); count])
+    /// Creates this many equal tasks.
+    pub fn create_many(&self, count: usize, spec: &TaskSpec) -> Vec<TaskId> {
+        self.create(&vec![spec.task(); count])
     }
 
     /// Starts a producer.
-    pub fn produce(&mut self, count: usize, batch: usize, pause_ms: u64, duty: Duty) {
+    pub fn produce(&mut self, count: usize, batch: usize, pause_ms: u64, spec: TaskSpec) {
         let (database, acks) = (self.database.clone(), self.path("acks"));
         let keys = None;
-        self.produce_as(ProducerOrder { database, acks, count, batch, pause_ms, duty, keys });
+        self.produce_as(ProducerConfig { database, acks, count, batch, pause_ms, spec, keys });
     }
 
     /// Starts a producer of tasks that are unique by one of a few keys.
-    pub fn produce_unique(&mut self, count: usize, keys: u64, duty: Duty) {
+    pub fn produce_unique(&mut self, count: usize, keys: u64, spec: TaskSpec) {
         let (database, acks) = (self.database.clone(), self.path("acks_unique"));
         let (batch, pause_ms, keys) = (1, 10, Some(keys));
-        self.produce_as(ProducerOrder { database, acks, count, batch, pause_ms, duty, keys });
+        self.produce_as(ProducerConfig { database, acks, count, batch, pause_ms, spec, keys });
     }
 
-    fn produce_as(&mut self, order: ProducerOrder) {
-        let order = serde_json::to_string(&Order::Produce(order)).expect("an order");
-        let mut command = self.fleet.command(&[]);
-        let child = command.arg(order).stderr(self.fleet.log("producer")).spawn();
+    fn produce_as(&mut self, config: ProducerConfig) {
+        let config = serde_json::to_string(&ProgramCommand::Produce(config)).expect("JSON");
+        let mut command = self.engines.command(&[]);
+        let child = command.arg(config).stderr(self.engines.log("producer")).spawn();
         self.producers.push(child.expect("a producer"));
     }
 
@@ -221,83 +221,78 @@ impl Arena {
         std::fs::read_to_string(self.path("acks")).unwrap_or_default().lines().count()
     }
 
-    /// What tasks have written so far.
+    /// The lines of tasks so far.
     #[must_use]
     pub fn witness(&self) -> Witness {
         Witness::read(&std::fs::read_to_string(self.path("witness")).unwrap_or_default())
     }
 
-    /// How many attempts have been seen to end so far.
+    /// How many attempts have ended so far.
     #[must_use]
-    pub fn done(&self) -> usize {
-        self.witness().seen.values().filter(|seen| seen.ended.is_some()).count()
+    pub fn finished(&self) -> usize {
+        self.witness().attempts.values().filter(|seen| seen.ended.is_some()).count()
     }
 
-    /// How many attempts have been seen to begin so far.
+    /// How many attempts have started so far.
     #[must_use]
-    pub fn begun(&self) -> usize {
-        self.witness().seen.len()
+    pub fn started(&self) -> usize {
+        self.witness().attempts.len()
     }
 
-    /// Waits until something is so.
-    pub fn until(&self, what: impl Display, is_so: impl FnMut() -> bool) -> Duration {
-        self.until_within(self.timeout(), what, is_so)
+    /// Waits until a condition holds.
+    pub fn wait_until(&self, what: impl Display, is_met: impl FnMut() -> bool) -> Duration {
+        self.wait_within(self.timeout(), what, is_met)
     }
 
-    /// Each attempt of a hundred thousand is written to a disk by the witness, too.
+    /// A soak run writes a hundred thousand attempts to disk.
     fn timeout(&self) -> Duration {
         if self.soak { TIMEOUT * 6 } else { TIMEOUT }
     }
 
-    /// The same with less timeout.
-    pub fn until_within(
+    /// The same with another time limit.
+    pub fn wait_within(
         &self,
         timeout: Duration,
         what: impl Display,
-        mut is_so: impl FnMut() -> bool,
+        is_met: impl FnMut() -> bool,
     ) -> Duration {
-        let begun = Instant::now();
-        while !is_so() {
-            assert!(begun.elapsed() < timeout, "not within {timeout:?}: {what}\n{}", self.logs());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        begun.elapsed()
+        wait_within(timeout, what, is_met, || self.logs())
     }
 
-    /// Waits until an engine has registered and is alive.
-    pub fn until_alive(&self, names: &[&str]) {
+    /// Waits until these engines are alive.
+    pub fn wait_alive(&self, names: &[&str]) {
         let store = self.store();
-        self.until(format_args!("{names:?} are alive"), || {
+        self.wait_until(format_args!("{names:?} are alive"), || {
             names.iter().all(|name| {
-                let rows = self.wait(store.instances(Some(name))).unwrap_or_default();
+                let rows = self.block_on(store.instances(Some(name))).unwrap_or_default();
                 rows.iter().any(|row| row.is_alive())
             })
         });
     }
 
-    /// Lets time pass while the fault lasts.
-    pub fn endure(&self, time: Duration) {
+    /// Lets the fault last.
+    pub fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
 
-    /// Lets some time pass, by chance.
-    pub fn endure_some(&mut self, milliseconds: std::ops::Range<u64>) {
-        let time = Duration::from_millis(self.chance.u64(milliseconds));
-        self.endure(time);
+    /// Sleeps for a random time.
+    pub fn sleep_random(&mut self, milliseconds: std::ops::Range<u64>) {
+        let time = Duration::from_millis(self.rng.u64(milliseconds));
+        self.sleep(time);
     }
 
-    /// Begins to measure what engines use.
+    /// Starts to measure resource usage.
     #[must_use]
-    pub fn window(&self) -> Window {
-        Window::open(self.fleet.clone(), self.kind, &self.direct)
+    pub fn monitor_usage(&self) -> UsageMonitor {
+        UsageMonitor::open(self.engines.clone(), self.kind, &self.direct)
     }
 
-    /// The ends of all logs, for whoever reads a failure.
+    /// The last lines of all logs, for failure messages.
     #[must_use]
     pub fn logs(&self) -> String {
         let mut all = String::new();
-        for name in self.fleet.names().into_iter().chain(["producer".to_owned()]) {
-            let log = self.fleet.logged(&name);
+        for name in self.engines.names().into_iter().chain(["producer".to_owned()]) {
+            let log = self.engines.logged(&name);
             let lines: Vec<&str> = log.lines().rev().take(8).collect();
             all += &format!("--- {name}, {} lines\n", log.lines().count());
             all.extend(lines.into_iter().rev().map(|line| format!("{line}\n")));
@@ -305,29 +300,29 @@ impl Arena {
         all
     }
 
-    /// Says something for the table.
+    /// Adds a note to the table.
     pub fn note(&mut self, words: impl Into<String>) {
         self.notes.push(words.into());
     }
 
-    /// Keeps what the store says now: what has ended must not change later.
-    pub fn remember(&mut self) {
+    /// Keeps the current history: ends must not change later.
+    pub fn snapshot(&mut self) {
         let store = self.store();
-        if let Ok(history) = self.wait(History::read(&*store)) {
+        if let Ok(history) = self.block_on(History::read(&*store)) {
             self.evidence.before.push(history);
         }
     }
 
-    /// An operator has sent this task back to run.
-    pub fn sent_back(&mut self, id: TaskId) {
-        *self.evidence.sent_back.entry(id.0).or_default() += 1;
+    /// An operator has retried this task.
+    pub fn requeued(&mut self, id: TaskId) {
+        *self.evidence.requeued.entry(id.0).or_default() += 1;
     }
 
     /// Waits for producers, then until no task waits or runs (I8).
     pub fn settle(&mut self) -> Duration {
         let begun = Instant::now();
         let mut producers = std::mem::take(&mut self.producers);
-        self.until("producers are done", || {
+        self.wait_until("producers are done", || {
             producers.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
             producers.is_empty()
         });
@@ -338,43 +333,43 @@ impl Arena {
     /// Waits until no task waits or runs.
     pub fn settle_only(&self) -> Duration {
         let store = self.store();
-        self.until("no task is open", || self.wait(nothing_open(&*store)).unwrap_or(false))
+        self.wait_until("no task is open", || self.block_on(nothing_open(&*store)).unwrap_or(false))
     }
 
-    /// Settles, stops the engines, and checks everything. Returns the history.
-    pub fn account(&mut self) -> History {
+    /// Settles, stops the engines, and checks all promises. Returns the history.
+    pub fn settle_and_check(&mut self) -> History {
         let settled = self.settle();
-        self.fleet.stop_all();
-        self.note(format!("settled {:.1} s after it was healed", settled.as_secs_f64()));
-        self.reckon()
+        self.engines.stop_all();
+        self.note(format!("settled {:.1} s after the fault", settled.as_secs_f64()));
+        self.check()
     }
 
-    /// Checks everything as it is now; no engine runs.
-    pub fn reckon(&mut self) -> History {
-        let (history, broken) = self.reckon_up();
+    /// Checks all promises; no engine runs.
+    pub fn check(&mut self) -> History {
+        let (history, broken) = self.collect_violations();
         let shown: Vec<&String> = broken.iter().take(10).collect();
         assert!(broken.is_empty(), "{} promises broken: {shown:#?}\n{}", broken.len(), self.logs());
         history
     }
 
-    /// The same, for a fault that breaks some promises: what was broken.
-    pub fn reckon_up(&mut self) -> (History, Vec<String>) {
+    /// Returns the broken promises, for a fault that breaks some.
+    pub fn collect_violations(&mut self) -> (History, Vec<String>) {
         let store = self.store();
         let mut evidence = std::mem::take(&mut self.evidence);
-        evidence.history = self.wait(History::read(&*store)).expect("the history is read");
-        evidence.verify = self.wait(store.verify()).expect("the store is verified");
+        evidence.history = self.block_on(History::read(&*store)).expect("the history is read");
+        evidence.verify = self.block_on(store.verify()).expect("the store is verified");
         let acks = ["acks", "acks_unique"]
             .map(|file| std::fs::read_to_string(self.path(file)).unwrap_or_default())
             .concat();
         let whole = acks.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         evidence.acks = whole.filter_map(|line| line.trim_end().parse().ok()).collect();
         evidence.witness = self.witness();
-        evidence.dead = self.fleet.dead();
-        evidence.workers = self.fleet.workers();
+        evidence.dead = self.engines.dead();
+        evidence.workers = self.engines.workers();
         let broken = broken(&evidence);
         let again = evidence.history.executions().filter(|(_, e)| e.attempt > 1).count();
         self.note(format!(
-            "{} tasks confirmed, {} on record, {again} attempts repeated, {} late results",
+            "{} tasks confirmed, {} recorded, {again} attempts repeated, {} late results",
             evidence.acks.len(),
             evidence.history.tasks.len(),
             evidence.history.late()
@@ -383,9 +378,9 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
+impl Drop for TestContext {
     fn drop(&mut self) {
-        self.fleet.end();
+        self.engines.end();
         while !self.producers.is_empty() {
             self.kill_producer();
         }
@@ -399,7 +394,7 @@ async fn nothing_open(store: &dyn Store) -> Result<bool, StoreError> {
             return Ok(false);
         }
     }
-    // A task that has moved meanwhile was seen in neither place.
+    // A task that has moved in between was listed in neither status.
     let counted = store.inventory().await?;
     Ok(counted.waiting == 0 && counted.running == 0)
 }

@@ -1,5 +1,5 @@
-//! The engine outlives its database: a crash of PostgreSQL under load loses
-//! nothing, and work goes on when it is back.
+//! A crash of PostgreSQL under load loses nothing, and engines continue when it is
+//! back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
 use task_engine::{ClassRules, Engine, Failure, Run, Store, TaskStatus};
-use task_engine_conformance::TestServer;
+use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
 use crate::store::{TIMEOUT, nothing, start, task};
@@ -68,7 +68,7 @@ async fn postgresql_crash_loses_nothing() {
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
 }
 
-/// Somebody closes the database, or changes a password: not the data's fault.
+/// An operator closes the database, or changes a password: the results are kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn result_survives_refused_connections() {
     let server = TestServer::shared();

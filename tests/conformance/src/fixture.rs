@@ -1,5 +1,5 @@
-//! The vocabulary of the cases: a store on the bench, engines that play their
-//! part, tasks in their hands.
+//! What the cases share: a store, engines that are driven step by step, and their
+//! attempts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 use crate::Database;
-use crate::waiting::DEADLINE;
+use crate::waiting::TIMEOUT;
 
 /// The class of tasks that need no other.
 pub const WORK: &str = "work";
@@ -39,14 +39,14 @@ pub const LONG_LEASE: Duration = Duration::from_secs(300);
 /// More than any case lists.
 const ALL_ROWS: u32 = 1_000_000;
 
-/// One handle on a store, and what most cases ask of it.
+/// One handle on a store, with helpers.
 #[derive(Debug, Clone)]
-pub struct Bench {
-    /// The handle.
+pub struct Fixture {
+    /// The store.
     pub store: Arc<dyn Store>,
 }
 
-impl Bench {
+impl Fixture {
     /// A new handle, as another process would have.
     pub async fn open(db: &dyn Database) -> Self {
         Self { store: db.open().await }
@@ -70,15 +70,15 @@ impl Bench {
     }
 
     /// Registers an engine that knows [`WORK`] with the default rule.
-    pub async fn engine(&self, name: &str) -> Player {
+    pub async fn engine(&self, name: &str) -> TestEngine {
         self.register(new_instance(name)).await
     }
 
-    /// Registers an engine, which claims what it says that it knows.
-    pub async fn register(&self, new: NewInstance) -> Player {
+    /// Registers an engine that claims its own queues and classes.
+    pub async fn register(&self, new: NewInstance) -> TestEngine {
         let id = self.store.register(&new).await.expect("register");
         let classes = new.classes.keys().cloned().collect();
-        Player {
+        TestEngine {
             name: new.name,
             id,
             claimer: Mutex::new(self.store.claimer(id, Lanes::new(new.queues, classes))),
@@ -116,24 +116,24 @@ impl Bench {
     }
 
     /// Declares an engine lost because its process is gone.
-    pub async fn lose(&self, instance: InstanceId) -> bool {
+    pub async fn declare_lost(&self, instance: InstanceId) -> bool {
         let lost = self.store.declare_lost(instance, true).await;
         lost.expect("declare_lost")
     }
 
-    /// Takes back what a life that is over still holds.
+    /// Reclaims the attempts of a lost instance.
     pub async fn recover(&self, instance: InstanceId) -> Vec<ReclaimedAttempt> {
         let taken = self.store.reclaim(Reclaim::Lost(instance)).await;
         taken.expect("reclaim")
     }
 
-    /// The lives of one name, or of all.
-    pub async fn lives(&self, name: Option<&str>) -> Vec<InstanceRow> {
+    /// The instances of one name, or all.
+    pub async fn instances(&self, name: Option<&str>) -> Vec<InstanceRow> {
         self.store.instances(name).await.expect("instances")
     }
 
-    /// The time by the database's clock. A new task is the only thing that
-    /// tells it, so one is left behind, in a queue that no engine serves.
+    /// The time of the database. It is read from a new task, which stays in a queue
+    /// that no engine serves.
     pub async fn now(&self) -> Timestamp {
         let clock = new_task("clock").queue("clock").expect("a queue");
         let id = self.create(clock).await;
@@ -147,12 +147,12 @@ pub fn new_task(class: &str) -> NewTask {
     NewTask::new(class, Json::empty_object()).expect("a class")
 }
 
-/// An engine that knows [`WORK`] with the default rule, and lives long.
+/// An engine that knows [`WORK`] with the default rule, and has a long lease.
 #[must_use]
 pub fn new_instance(name: &str) -> NewInstance {
     NewInstance {
         name: name.to_owned(),
-        host: "bench".to_owned(),
+        host: "test-host".to_owned(),
         pid: 4711,
         process: None,
         version: "1.2.3".to_owned(),
@@ -166,7 +166,7 @@ pub fn new_instance(name: &str) -> NewInstance {
 
 /// The same engine with these classes and retry rules instead.
 #[must_use]
-pub fn knowing(mut new: NewInstance, classes: &[(&str, RetryRule)]) -> NewInstance {
+pub fn with_classes(mut new: NewInstance, classes: &[(&str, RetryRule)]) -> NewInstance {
     new.classes = classes
         .iter()
         .map(|(class, rule)| ((*class).to_owned(), ClassRules::default().retry(*rule)))
@@ -174,58 +174,61 @@ pub fn knowing(mut new: NewInstance, classes: &[(&str, RetryRule)]) -> NewInstan
     new
 }
 
-/// The same engine with a lease that has run out as soon as it is given.
+/// The same engine with a lease that expires at once.
 #[must_use]
-pub fn short_lived(mut new: NewInstance) -> NewInstance {
+pub fn with_expired_lease(mut new: NewInstance) -> NewInstance {
     new.lease = Duration::ZERO;
     new
 }
 
-/// One life of an engine.
-pub struct Player {
+/// A registered engine that is driven step by step.
+pub struct TestEngine {
     /// The name.
     pub name: String,
-    /// This life.
+    /// The instance.
     pub id: InstanceId,
-    /// Never locked: it only makes players `Sync`, as claimers need not be.
+    /// Never locked: it makes engines `Sync`; claimers need not be.
     claimer: Mutex<Box<dyn Claimer>>,
     store: Arc<dyn Store>,
     ids: Arc<ClaimIds>,
 }
 
-impl Player {
+impl TestEngine {
     /// Claims once.
-    pub async fn try_claim(&mut self, limit: usize) -> Result<(Vec<Hold>, Rest), StoreError> {
+    pub async fn try_claim(
+        &mut self,
+        limit: usize,
+    ) -> Result<(Vec<HeldAttempt>, Rest), StoreError> {
         let claim_id = self.next_claim_id();
         let claim = self.claimer().claim(claim_id, limit).await?;
         assert!(claim.tasks.len() <= limit, "{} for {limit}", claim.tasks.len());
-        let hold = |task| Hold { task, claim_id, instance_id: self.id };
+        let hold = |task| HeldAttempt { task, claim_id, instance_id: self.id };
         Ok((claim.tasks.into_iter().map(hold).collect(), claim.rest))
     }
 
-    /// Claims once, and tells what is left.
-    pub async fn look(&mut self, limit: usize) -> (Vec<Hold>, Rest) {
+    /// Claims once; also returns what is left.
+    pub async fn claim_up_to(&mut self, limit: usize) -> (Vec<HeldAttempt>, Rest) {
         self.try_claim(limit).await.expect("claim")
     }
 
     /// Claims exactly this many tasks in one claim.
-    pub async fn claim(&mut self, count: usize) -> Vec<Hold> {
-        let (holds, rest) = self.look(count).await;
+    pub async fn claim(&mut self, count: usize) -> Vec<HeldAttempt> {
+        let (holds, rest) = self.claim_up_to(count).await;
         assert_eq!(holds.len(), count, "claimed; the rest: {rest:?}");
         holds
     }
 
     /// Claims exactly one task.
-    pub async fn claim_one(&mut self) -> Hold {
+    pub async fn claim_one(&mut self) -> HeldAttempt {
         self.claim(1).await.remove(0)
     }
 
     /// Claims in batches until nothing is due.
-    pub async fn claim_all(&mut self, batch: usize) -> Vec<Hold> {
+    pub async fn claim_all(&mut self, batch: usize) -> Vec<HeldAttempt> {
         let mut all = Vec::new();
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let (holds, rest) = self.look(batch).await;
+            let (holds, rest) = self.claim_up_to(batch).await;
             all.extend(holds);
             match rest {
                 Rest::Nothing { .. } => return all,
@@ -236,9 +239,9 @@ impl Player {
         }
     }
 
-    /// Another pool of workers of the same engine, with a claimer of its own.
+    /// Another worker pool of the same engine, with its own claimer.
     #[must_use]
-    pub fn beside(&self, lanes: Lanes) -> Self {
+    pub fn with_lanes(&self, lanes: Lanes) -> Self {
         Self {
             name: self.name.clone(),
             id: self.id,
@@ -248,7 +251,7 @@ impl Player {
         }
     }
 
-    /// What it claims with.
+    /// Its claimer.
     pub fn claimer(&mut self) -> &mut dyn Claimer {
         &mut **self.claimer.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,23 +261,23 @@ impl Player {
         self.claimer().wake();
     }
 
-    /// An id for a claim that is made without this player's help.
+    /// The id for a claim made with the claimer.
     pub fn next_claim_id(&mut self) -> ClaimId {
         self.ids.take()
     }
 
-    /// Ends attempts. Returns those that somebody else had ended.
+    /// Records ends. Returns the attempts that had ended before.
     pub async fn record(&self, endings: &[Ending]) -> Vec<AttemptId> {
         self.store.record(endings, &[]).await.expect("record")
     }
 
-    /// Says that all attempts of a claim have ended.
+    /// Marks a claim as finished.
     pub async fn finish(&self, claim_id: ClaimId) {
         let late = self.store.record(&[], &[claim_id]).await.expect("record");
         assert_eq!(late, [], "nothing was recorded");
     }
 
-    /// Gives claims back whose answer was lost.
+    /// Releases claims whose reply was lost.
     pub async fn reclaim_unknown(&self, claims: Vec<ClaimId>) -> Vec<ReclaimedAttempt> {
         let what = Reclaim::Unknown(self.id, claims);
         self.store.reclaim(what).await.expect("reclaim")
@@ -285,12 +288,12 @@ impl Player {
         self.store.heartbeat(self.id).await.expect("heartbeat")
     }
 
-    /// Stops in good order.
+    /// Unregisters.
     pub async fn unregister(&self) {
         self.store.unregister(self.id).await.expect("unregister");
     }
 
-    /// The tasks that it holds by the store's account, in order.
+    /// The attempts that it holds according to the store, in order.
     pub async fn held(&self) -> Vec<AttemptId> {
         let held = self.store.held_attempts(self.id).await.expect("held");
         let mut ids: Vec<_> = held.into_iter().map(|held| held.id).collect();
@@ -299,24 +302,24 @@ impl Player {
     }
 }
 
-impl fmt::Debug for Player {
+impl fmt::Debug for TestEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "engine {} ({})", self.name, self.id)
     }
 }
 
-/// A task in an engine's hands.
+/// A claimed attempt.
 #[derive(Debug, Clone)]
-pub struct Hold {
+pub struct HeldAttempt {
     /// The task.
     pub task: ClaimedTask,
-    /// The claim that it came with.
+    /// Its claim.
     pub claim_id: ClaimId,
     /// The engine.
     pub instance_id: InstanceId,
 }
 
-impl Hold {
+impl HeldAttempt {
     /// The attempt.
     #[must_use]
     pub fn id(&self) -> AttemptId {
@@ -329,7 +332,7 @@ impl Hold {
         self.task.id.task_id
     }
 
-    /// The end of the attempt by this outcome under this rule.
+    /// The end of the attempt by this end under this rule.
     #[must_use]
     pub fn ends(&self, end: AttemptEnd, rule: &RetryRule) -> Ending {
         let policy = RetryPolicy::of(*rule);
@@ -350,55 +353,55 @@ impl Hold {
         }
     }
 
-    /// It did its work.
+    /// It succeeds.
     #[must_use]
     pub fn succeeds(&self) -> Ending {
         self.ends(AttemptEnd::Success(Json::null()), &RetryRule::default())
     }
 
-    /// It failed, for good.
+    /// It fails, without a retry.
     #[must_use]
     pub fn fails(&self) -> Ending {
-        let outcome = AttemptEnd::Failure(an_error(), RetryAdvice::NoRetry);
-        self.ends(outcome, &RetryRule::default())
+        let end = AttemptEnd::Failure(sample_error(), RetryAdvice::NoRetry);
+        self.ends(end, &RetryRule::default())
     }
 
-    /// It failed, and is tried again after this wait.
+    /// It fails, and is retried after this delay.
     #[must_use]
-    pub fn fails_and_waits(&self, after: Duration) -> Ending {
-        let outcome = AttemptEnd::Failure(an_error(), RetryAdvice::RetryAfter(after));
-        self.ends(outcome, &RetryRule::times(u32::MAX))
+    pub fn fails_and_retries(&self, after: Duration) -> Ending {
+        let end = AttemptEnd::Failure(sample_error(), RetryAdvice::RetryAfter(after));
+        self.ends(end, &RetryRule::times(u32::MAX))
     }
 
-    /// It was cancelled while it ran.
+    /// It is cancelled while it runs.
     #[must_use]
     pub fn is_cancelled(&self) -> Ending {
         let error = TaskError::new(TaskError::CANCELLED, "by request");
         self.ends(AttemptEnd::Cancelled(error), &RetryRule::default())
     }
 
-    /// It never started, and goes back.
+    /// It never starts, and is released.
     #[must_use]
-    pub fn goes_back(&self) -> Ending {
+    pub fn is_released(&self) -> Ending {
         self.ends(AttemptEnd::never_started("the engine stops"), &RetryRule::default())
     }
 }
 
 /// The tasks of these, in the same order.
 #[must_use]
-pub fn task_ids(holds: &[Hold]) -> Vec<TaskId> {
-    holds.iter().map(Hold::task_id).collect()
+pub fn task_ids(holds: &[HeldAttempt]) -> Vec<TaskId> {
+    holds.iter().map(HeldAttempt::task_id).collect()
 }
 
 /// An error of a task.
 #[must_use]
-pub fn an_error() -> TaskError {
+pub fn sample_error() -> TaskError {
     TaskError::new("OutOfPaper", "the printer is empty")
 }
 
-/// The wait that comes next, which must be one.
+/// The delay of the next state.
 #[must_use]
-pub fn wait_of(next: NextState) -> (Duration, u32) {
+pub fn expect_wait(next: NextState) -> (Duration, u32) {
     match next {
         NextState::Wait { after, retry_number } => (after, retry_number),
         NextState::End(status) => panic!("ended {status} instead of waiting"),
