@@ -6,17 +6,19 @@ use task_engine_core::ParseError;
 use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::JsonIn;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-const AUDIT: &str = include_str!("../sql/audit.sql");
-const AUDIT_PAGE: &str = include_str!("../sql/audit_page.sql");
-const AUDIT_PRUNE: &str = include_str!("../sql/audit_prune.sql");
+const SQL: &str = include_str!("../sql/operators/audit.sql");
+const AUDIT: &str = statement(SQL, "audit");
+const AUDIT_PAGE: &str = statement(SQL, "audit_page");
+const AUDIT_PRUNE: &str = statement(SQL, "prune_audit");
 
 impl Inner {
     pub(crate) async fn audit(&self, entry: &NewAuditEntry) -> Result<i64, StoreError> {

@@ -8,17 +8,19 @@ use task_engine_core::json::Json;
 use task_engine_core::task::Due;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Error;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 use crate::operate::LOCK_TASKS;
 use crate::read::status;
-use crate::session::{Ask as _, Session};
+use crate::session::{Executor as _, Session};
 use crate::store::{Inner, micros};
 
-const EDIT: &str = include_str!("../sql/edit.sql");
-const STATUS: &str = include_str!("../sql/status.sql");
+const SQL: &str = include_str!("../sql/operators/tasks.sql");
+const EDIT: &str = statement(SQL, "edit");
+const STATUS: &str = statement(SQL, "status");
 
 /// A task that is found waiting so often, and then is not, is never caught.
 const LOOKS_MAX: u32 = 100;

@@ -1,6 +1,6 @@
 //! Whether all is well with the server, the tables, and the work in them.
 //!
-//! Each check asks by itself: one that cannot be answered, because somebody has
+//! Each check asks by itself: one that cannot be answered, because a session has
 //! locked a table for one, says so and hides no other.
 
 use std::time::{Duration, Instant};
@@ -14,27 +14,29 @@ use task_engine_store::check::{
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::BlockingSession;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::locks::OpenTransaction;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, from_micros};
 
-const SERVER: &str = include_str!("../sql/checks/server.sql");
-const VERSION: &str = include_str!("../sql/checks/version.sql");
-const RELATION_KINDS: &str = include_str!("../sql/checks/relation_kinds.sql");
-const DISTRIBUTED: &str = include_str!("../sql/checks/distributed.sql");
-const VACUUM: &str = include_str!("../sql/checks/vacuum.sql");
-const SEQUENCES: &str = include_str!("../sql/checks/sequences.sql");
-const LANES: &str = include_str!("../sql/checks/lanes.sql");
-const FAILED: &str = include_str!("../sql/checks/failed.sql");
-const PAUSES: &str = include_str!("../sql/checks/pauses.sql");
-const LATE_SCHEDULES: &str = include_str!("../sql/checks/late_schedules.sql");
-const BROKEN_SCHEDULES: &str = include_str!("../sql/checks/broken_schedules.sql");
+const SQL: &str = include_str!("../sql/operators/checks.sql");
+const SERVER: &str = statement(SQL, "server");
+const VERSION: &str = statement(SQL, "version");
+const RELATION_KINDS: &str = statement(SQL, "relation_kinds");
+const DISTRIBUTED: &str = statement(SQL, "distributed");
+const VACUUM: &str = statement(SQL, "vacuum");
+const SEQUENCES: &str = statement(SQL, "sequences");
+const LANES: &str = statement(SQL, "lanes");
+const FAILED: &str = statement(SQL, "failed");
+const PAUSES: &str = statement(SQL, "pauses");
+const LATE_SCHEDULES: &str = statement(SQL, "late_schedules");
+const BROKEN_SCHEDULES: &str = statement(SQL, "broken_schedules");
 
-const INVENTORY: &str = include_str!("../sql/inventory.sql");
+const INVENTORY: &str = statement(include_str!("../sql/operators/verify.sql"), "inventory");
 
 const VERSION_MIN: i32 = 130_000;
 const LATENCY_WARNING: Duration = Duration::from_millis(50);
@@ -72,8 +74,8 @@ impl Inner {
         Ok(checks)
     }
 
-    /// A statement that gives up sooner than the work does: somebody waits for it.
-    pub(crate) async fn look_up(
+    /// With a shorter timeout than other statements: a user waits for it.
+    pub(crate) async fn query_briefly(
         &self,
         statement: &'static str,
         params: &[&(dyn ToSql + Sync)],
@@ -111,7 +113,7 @@ impl Inner {
     async fn tables_version(&self) -> Check {
         const NAME: &str = "tables";
         let newest = crate::migrate::newest();
-        let rows = match self.look_up(VERSION, &[]).await {
+        let rows = match self.query_briefly(VERSION, &[]).await {
             Ok(rows) => rows,
             Err(StoreError::Version(_)) => {
                 return Check::bad(NAME, Verdict::Wrong, "there are none", "task-engine migrate");
@@ -139,13 +141,13 @@ impl Inner {
     async fn distribution(&self) -> Result<Check, StoreError> {
         const NAME: &str = "distribution";
         let schema = self.schema.to_string();
-        let rows = self.look_up(RELATION_KINDS, &[&schema]).await?;
+        let rows = self.query_briefly(RELATION_KINDS, &[&schema]).await?;
         let Some(row) = rows.first() else {
             return Ok(Check::unknown(NAME, "the catalog says nothing about the tables"));
         };
         let mut odd: Vec<String> = row.get("odd");
         if row.get("has_citus") {
-            let distributed = self.look_up(DISTRIBUTED, &[&schema]).await?;
+            let distributed = self.query_briefly(DISTRIBUTED, &[&schema]).await?;
             odd.extend(
                 distributed
                     .iter()
@@ -165,7 +167,8 @@ impl Inner {
 
     async fn vacuum(&self) -> Result<Check, StoreError> {
         const NAME: &str = "vacuum";
-        let autovacuum = self.look_up("SELECT current_setting('autovacuum')::boolean", &[]).await?;
+        let autovacuum =
+            self.query_briefly("SELECT current_setting('autovacuum')::boolean", &[]).await?;
         if autovacuum.first().is_some_and(|row| !row.get::<_, bool>(0)) {
             return Ok(Check::bad(
                 NAME,
@@ -174,7 +177,7 @@ impl Inner {
                 "ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();",
             ));
         }
-        let rows = self.look_up(VACUUM, &[&self.schema.to_string()]).await?;
+        let rows = self.query_briefly(VACUUM, &[&self.schema.to_string()]).await?;
         let schema = &self.schema;
         let off = rows.iter().filter(|row| row.get("is_off"));
         let off: Vec<&str> = off.map(|row| row.get("name")).collect();
@@ -211,7 +214,7 @@ impl Inner {
 
     async fn ids(&self) -> Result<Check, StoreError> {
         const NAME: &str = "ids";
-        let rows = self.look_up(SEQUENCES, &[&self.schema.to_string()]).await?;
+        let rows = self.query_briefly(SEQUENCES, &[&self.schema.to_string()]).await?;
         let Some(row) = rows.first() else {
             return Ok(Check::unknown(NAME, "there are no sequences"));
         };
@@ -246,31 +249,32 @@ impl Inner {
 
     async fn facts(&self, depth: Depth) -> Result<CheckFacts, StoreError> {
         let us = |row: &Row, column| from_micros(row.get::<_, i64>(column));
-        let lanes = self.look_up(LANES, &[&i32::try_from(LANES_MAX).unwrap_or(i32::MAX)]).await?;
+        let lanes =
+            self.query_briefly(LANES, &[&i32::try_from(LANES_MAX).unwrap_or(i32::MAX)]).await?;
         let lanes = lanes.iter().map(|row| WaitingLane {
             queue: row.get("queue"),
             class: row.get("task_class"),
             due_for: row.get::<_, Option<i64>>("due_for_us").map(from_micros),
         });
-        let pauses = self.look_up(PAUSES, &[]).await?;
+        let pauses = self.query_briefly(PAUSES, &[]).await?;
         let paused = pauses.iter().map(|row| PausedQueue {
             queue: row.get("queue"),
             reason: row.get("reason"),
             paused_at: row.get("paused_at"),
         });
         let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
-        let failed = self.look_up(FAILED, &[&limit]).await?;
+        let failed = self.query_briefly(FAILED, &[&limit]).await?;
         let failed = failed.iter().map(|row| FailedClass {
             class: row.get("task_class"),
             tasks: row.get("failed"),
             newest: TaskId(row.get("newest")),
         });
         let failed: Vec<_> = failed.collect();
-        let held = self.look_up(crate::watch::HELD, &[]).await?;
-        let now = self.look_up("SELECT clock_timestamp() AS now", &[]).await?;
-        let late = self.look_up(LATE_SCHEDULES, &[]).await?;
+        let held = self.query_briefly(crate::watch::HELD, &[]).await?;
+        let now = self.query_briefly("SELECT clock_timestamp() AS now", &[]).await?;
+        let late = self.query_briefly(LATE_SCHEDULES, &[]).await?;
         let late = late.iter().map(|row| (row.get("name"), us(row, "late_us"), row.get("waits")));
-        let broken = self.look_up(BROKEN_SCHEDULES, &[]).await?;
+        let broken = self.query_briefly(BROKEN_SCHEDULES, &[]).await?;
         let broken = broken.iter().map(|row| (row.get("name"), row.get("error")));
         Ok(CheckFacts {
             instances: self.instances(None).await?,

@@ -1,268 +1,278 @@
-//! The claim: lane by lane, from where the last one ended.
+//! The claim, as a state machine.
+//!
+//! A claimer keeps two things between calls: the cached heads of its lanes
+//! ([`QueueHeads`]), and whether it is registered as idle ([`Registration`]). While no
+//! claimer is registered as idle, creators of tasks send no notification: see
+//! `task_engine.wake` in the migrations for the reason and for the other half of this
+//! protocol.
+//!
+//! States of one call ([`State`]), and their transitions:
+//!
+//! | state | some lane is due | no lane is due |
+//! |---|---|---|
+//! | start | heads still valid → `Cached` | heads stale → scan → `Scanned` or `Confirmed` |
+//! | `Cached` | take; nothing taken → scan → `Scanned` or `Confirmed` | scan → the same |
+//! | `Scanned` | take; nothing taken → return `Contended` | register as idle, scan → `Confirmed` |
+//! | `Confirmed` | take; nothing taken → return `Contended` | return `Nothing`, or `Contended` after a partial scan |
+//!
+//! Every state returns `More` as soon as it has taken tasks. A scan leads to `Confirmed`
+//! instead of `Scanned` if the claimer was registered before it, and no older transaction is
+//! open.
+//!
+//! So a claimer reports `Nothing` only after a scan of its own that began when every later
+//! creator notifies it. Transactions that wrote to the queue before the registration may not
+//! have seen it; while one of them is open, the claimer scans again soon.
+//!
+//! States of the registration, which last longer than a call:
+//!
+//! | state | next |
+//! |---|---|
+//! | `Absent` | `register` → `Present` with the open transactions of that moment |
+//! | `Present`, older transactions open | `register` → the same, without those that have ended |
+//! | `Present`, none open | stays, also through short pauses of work |
+//! | `Present`, busy for longer than [`BUSY_AFTER`] | `remove_if_busy` → `Absent` |
+//!
+//! An engine with several worker pools has a claimer for each, with a registration of its
+//! own: it names queues and classes, so that a pool for rare tasks does not make all other
+//! creators notify.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
-use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
-use task_engine_core::task::TaskId;
 use task_engine_store::claim::{Claim, ClaimedTask, Claimer, Rest};
 use task_engine_store::contract::StoreFuture;
 use task_engine_store::error::StoreError;
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
+use task_engine_store::sql::statement;
 
-use crate::error::{in_words, may_be_a_bad_row, store_error};
-use crate::json::JsonBytes;
-use crate::look::{Lane, Outlook};
-use crate::schema::Schema;
-use crate::session::{Ask as _, Session};
-use crate::sleep::Sleep;
+use crate::error::store_error;
+use crate::queue_heads::QueueHeads;
+use crate::session::Executor as _;
 use crate::store::{Inner, STATEMENT};
-use crate::value::{RawTime, read};
+use crate::take::Take;
 
-const CLAIM: &str = include_str!("../sql/claim.sql");
-const COLUMNS: &str = include_str!("../sql/claim_columns.sql");
-const CHECKED_COLUMNS: &str = include_str!("../sql/claim_columns_checked.sql");
-const PICK_LANE: &str = include_str!("../sql/pick_lane.sql");
-const PICK_LANES: &str = include_str!("../sql/pick_lanes.sql");
+const SQL: &str = include_str!("../sql/engine/claim.sql");
+const REGISTER: &str = statement(SQL, "register_idle");
+const UNREGISTER: &str = statement(SQL, "unregister_idle");
+const OPEN_WRITERS: &str = statement(SQL, "open_queue_writers");
 
 /// How far a claim reads past rows that others have locked.
 const CANDIDATES_MAX: usize = 10_000;
+/// A registration stays through short pauses, so that a trickle of tasks costs no writes; a
+/// claimer that has not been idle for this long removes it.
+const BUSY_AFTER: Duration = Duration::from_millis(200);
+/// How often to check whether an older transaction has ended.
+const RECHECK_MIN: Duration = Duration::from_millis(2);
+const RECHECK_MAX: Duration = Duration::from_secs(1);
+
+/// Where one call of `claim` stands; see the table above.
+enum State {
+    /// The heads are from an earlier call.
+    Cached,
+    /// The heads are from a scan of this call. Creators may not notify this claimer yet.
+    Scanned,
+    /// The heads are from a scan of this call, made while registered as idle.
+    Confirmed,
+}
 
 pub(crate) struct PgClaimer {
-    statements: Arc<Statements>,
     inner: Arc<Inner>,
     instance: InstanceId,
-    outlook: Outlook,
-    sleep: Sleep,
+    heads: QueueHeads,
+    idle: IdleRegistration,
 }
 
 impl Claimer for PgClaimer {
     fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim> {
         let inner = self.inner.clone();
-        Box::pin(async move {
-            let claim = self.claim_or_look(id, limit);
-            inner.answer(STATEMENT, claim).await
-        })
+        Box::pin(async move { inner.answer(STATEMENT, self.run(id, limit)).await })
     }
 
     fn wake(&mut self) {
-        self.outlook.has_changed();
+        self.heads.invalidate();
     }
 }
 
 impl PgClaimer {
     pub(crate) fn new(inner: Arc<Inner>, instance: InstanceId, lanes: Lanes) -> Self {
-        Self {
-            statements: Arc::new(Statements::new(&inner.schema)),
-            inner,
-            instance,
-            sleep: Sleep::new(&lanes),
-            outlook: Outlook::new(lanes),
-        }
+        let idle = IdleRegistration::new(instance, &lanes);
+        Self { inner, instance, idle, heads: QueueHeads::new(lanes) }
     }
 
-    /// Never says that nothing is due without a look that is its own, and only
-    /// when everybody who creates tasks from then on wakes this engine.
-    async fn claim_or_look(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
-        self.sleep.start_over();
-        let mut fresh = false;
-        if self.outlook.is_stale() {
-            self.outlook.look(&self.inner).await?;
-            fresh = true;
-        }
+    async fn run(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
+        let mut state = if self.heads.are_stale() { self.scan().await? } else { State::Cached };
         loop {
-            let due = self.outlook.due_priorities();
-            if due.is_empty() && fresh {
-                if self.sleep.is_prepared() && !self.outlook.is_whole() {
-                    self.outlook.has_changed();
-                    return Ok(Claim { tasks: Vec::new(), rest: Rest::Contended });
-                }
-                if self.sleep.is_prepared() {
-                    let next_in = self.sleep.begin(self.outlook.next_in());
-                    // The answer is acted upon now; later, one looks again.
-                    self.outlook.has_changed();
-                    return Ok(Claim { tasks: Vec::new(), rest: Rest::Nothing { next_in } });
-                }
-                self.sleep.prepare(&self.inner, self.instance).await?;
-            }
+            let due = self.heads.due_priorities();
             for priority in &due {
-                let tasks = self.take_from(id, limit, *priority).await?;
+                let tasks = self.take(id, limit, *priority).await?;
                 if !tasks.is_empty() {
-                    self.sleep.interrupt(&self.inner, self.instance).await;
+                    self.idle.remove_if_busy(&self.inner).await;
                     return Ok(Claim { tasks, rest: Rest::More });
                 }
             }
-            if fresh && !due.is_empty() {
-                return Ok(Claim { tasks: Vec::new(), rest: Rest::Contended });
-            }
-            self.outlook.look(&self.inner).await?;
-            fresh = true;
+            state = match (state, due.is_empty()) {
+                (State::Cached, _) => self.scan().await?,
+                (State::Scanned | State::Confirmed, false) => {
+                    return Ok(without_tasks(Rest::Contended));
+                }
+                (State::Scanned, true) => {
+                    self.idle.register(&self.inner).await?;
+                    self.heads.scan(&self.inner).await?;
+                    State::Confirmed
+                }
+                (State::Confirmed, true) => return Ok(without_tasks(self.nothing_due())),
+            };
         }
     }
 
-    /// What somebody has locked at the head of a lane hides nothing behind it.
-    async fn take_from(
-        &mut self,
-        id: ClaimId,
-        limit: usize,
-        priority: i32,
-    ) -> Result<Vec<ClaimedTask>, StoreError> {
-        let lanes = self.outlook.due_lanes(priority).len();
-        let mut tasks = self.take(id, limit, priority, limit * 2).await?;
-        if tasks.is_empty() && lanes > 1 {
-            tasks = self.take(id, limit, priority, CANDIDATES_MAX).await?;
-        }
-        if tasks.len() < limit {
-            // These lanes have come to their end, or others are faster.
-            self.outlook.has_changed();
-        }
-        Ok(tasks)
+    async fn scan(&mut self) -> Result<State, StoreError> {
+        self.heads.scan(&self.inner).await?;
+        Ok(if self.idle.is_seen_by_all() { State::Confirmed } else { State::Scanned })
     }
 
-    /// Takes from all due lanes of a priority, in the order of time and id.
-    ///
-    /// If the server cannot read one of the rows, or not print it, the whole
-    /// statement fails and nothing is claimed. Then the rows are claimed with each
-    /// one checked first: those that cannot be read are told from the others.
+    fn nothing_due(&mut self) -> Rest {
+        let rest = if self.heads.are_complete() {
+            Rest::Nothing { next_in: self.idle.begin(self.heads.next_in()) }
+        } else {
+            Rest::Contended
+        };
+        // The caller acts on this answer now; the next call scans again.
+        self.heads.invalidate();
+        rest
+    }
+
+    /// Takes from the due lanes of a priority. Locked rows at the head of a lane hide nothing
+    /// behind them.
     async fn take(
         &mut self,
         id: ClaimId,
         limit: usize,
         priority: i32,
-        candidates: usize,
     ) -> Result<Vec<ClaimedTask>, StoreError> {
-        let inner = self.inner.clone();
-        let client = inner.connections.work().await?;
-        let statements = self.statements.clone();
-        let want = Want { id, instance: self.instance, limit, priority, candidates };
-        let mut due = self.outlook.due_lanes(priority);
-        let rows = match want.ask(&client, &statements.usual, &due).await {
-            Err(error) if may_be_a_bad_row(&error) => {
-                tracing::warn!(
-                    "A claim failed: {}. Claiming again, with each task checked.",
-                    in_words(&error)
-                );
-                want.ask(&client, &statements.checked, &due).await
-            }
-            rows => rows,
-        };
-        let rows = rows.map_err(|e| store_error(&e))?;
-        if !rows[0].get::<_, bool>(ALIVE) {
-            return Err(StoreError::InstanceOver);
+        let mut lanes = self.heads.due_lanes(priority);
+        let take = Take { id, instance: self.instance, limit, priority, candidates: limit * 2 };
+        let mut tasks = take.run(&self.inner, &mut lanes).await?;
+        if tasks.is_empty() && lanes.len() > 1 {
+            let take = Take { candidates: CANDIDATES_MAX, ..take };
+            tasks = take.run(&self.inner, &mut lanes).await?;
         }
-        let mut tasks = Vec::with_capacity(rows.len());
-        for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(TASK_ID).is_some()) {
-            let Some(task) = claimed(row, priority) else {
-                let id: i64 = row.get(TASK_ID);
-                tracing::error!(
-                    "task {id} waits, but was never created: somebody has removed its row; it is dropped"
-                );
-                continue;
-            };
-            let lane = due.iter_mut().find(|l| l.class == task.class && l.queue == task.queue);
-            if let Some(lane) = lane {
-                lane.from = (row.get(DUE_AT), task.id.task_id.0);
-            }
-            tasks.push(task);
+        if tasks.len() < limit {
+            // These lanes are empty, or other claimers are faster.
+            self.heads.invalidate();
         }
         Ok(tasks)
     }
 }
 
-/// What a claim asks for.
-struct Want {
-    id: ClaimId,
+fn without_tasks(rest: Rest) -> Claim {
+    Claim { tasks: Vec::new(), rest }
+}
+
+/// The row of a claimer in `idle_claimers`.
+struct IdleRegistration {
     instance: InstanceId,
-    limit: usize,
-    priority: i32,
-    candidates: usize,
+    /// Unique in the process, and so among the claimers of an engine.
+    claimer: i64,
+    queues: Vec<String>,
+    lowest_priority: i32,
+    /// Only tasks of these classes wake it, if the engine has other claimers for others.
+    classes: Option<Vec<String>>,
+    registration: Registration,
+    /// When this claimer was last idle.
+    last_idle: Instant,
 }
 
-impl Want {
-    async fn ask(
-        &self,
-        client: &Session,
-        statements: &Form,
-        due: &[&mut Lane],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let Self { id: ClaimId(id), instance: InstanceId(instance), priority, .. } = self;
-        let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
-        let candidates = i64::try_from(self.candidates).unwrap_or(i64::MAX);
-        if let [lane] = due {
-            let (queue, class, (time, task)) = (&lane.queue, &lane.class, &lane.from);
-            let parameters: [&(dyn ToSql + Sync); 8] =
-                [id, instance, &limit, queue, class, time, task, priority];
-            return client.query_cached(&statements.one_lane, &parameters).await;
+enum Registration {
+    /// Creators do not notify this claimer.
+    Absent,
+    /// Creators notify this claimer, except those whose transactions are older.
+    Present {
+        /// Transactions that wrote to the queue before the registration, and are still open.
+        older: Vec<String>,
+        /// After this time, check them again.
+        recheck: Duration,
+    },
+}
+
+impl IdleRegistration {
+    fn new(instance: InstanceId, lanes: &Lanes) -> Self {
+        static CLAIMERS: AtomicI64 = AtomicI64::new(0);
+        Self {
+            instance,
+            claimer: CLAIMERS.fetch_add(1, Ordering::Relaxed),
+            queues: lanes.queues.clone(),
+            lowest_priority: lanes.lowest_priority,
+            classes: lanes.divided_by_class.then(|| lanes.classes.clone()),
+            registration: Registration::Absent,
+            last_idle: Instant::now(),
         }
-        let queues: Vec<&str> = due.iter().map(|lane| lane.queue.as_str()).collect();
-        let classes: Vec<&str> = due.iter().map(|lane| lane.class.as_str()).collect();
-        let times: Vec<RawTime> = due.iter().map(|lane| lane.from.0).collect();
-        let tasks: Vec<i64> = due.iter().map(|lane| lane.from.1).collect();
-        let parameters: [&(dyn ToSql + Sync); 9] =
-            [id, instance, &limit, &queues, &classes, &times, &tasks, priority, &candidates];
-        client.query_cached(&statements.lanes, &parameters).await
     }
-}
 
-/// The claim for this store's schema, as it usually is and with checks.
-struct Statements {
-    usual: Form,
-    checked: Form,
-}
-
-/// Its two forms, for one due lane and for several.
-struct Form {
-    one_lane: String,
-    lanes: String,
-}
-
-impl Statements {
-    fn new(schema: &Schema) -> Self {
-        let with = |picked, columns| {
-            let statement = CLAIM.replace("/* picked */", picked).replace("/* columns */", columns);
-            schema.moved(&statement)
-        };
-        let form =
-            |columns| Form { one_lane: with(PICK_LANE, columns), lanes: with(PICK_LANES, columns) };
-        Self { usual: form(COLUMNS), checked: form(CHECKED_COLUMNS) }
+    /// Whether every creator notifies this claimer.
+    fn is_seen_by_all(&self) -> bool {
+        matches!(&self.registration, Registration::Present { older, .. } if older.is_empty())
     }
-}
 
-// The columns of claim.sql: by number, because this is read for every task.
-const ALIVE: usize = 0;
-const TASK_ID: usize = 1;
-const ATTEMPT: usize = 2;
-const RETRY_NUMBER: usize = 3;
-const TASK_CLASS: usize = 4;
-const QUEUE: usize = 5;
-const DUE_AT: usize = 6;
-const TASK_PARAMETERS: usize = 7;
-const CONTEXT: usize = 8;
-
-/// Only in the form with checks.
-const UNREADABLE: usize = 9;
-
-fn claimed(row: &Row, priority: i32) -> Option<ClaimedTask> {
-    let parameters = row.get::<_, Option<JsonBytes<'_>>>(TASK_PARAMETERS)?.0.to_owned();
-    let context = row.get::<_, Option<JsonBytes<'_>>>(CONTEXT)?.0.to_owned();
-    let task = ClaimedTask {
-        id: AttemptId { task_id: TaskId(row.get(TASK_ID)), attempt: row.get(ATTEMPT) },
-        retry_number: u32::try_from(row.get::<_, i32>(RETRY_NUMBER)).unwrap_or(0),
-        class: read(row, TASK_CLASS),
-        parameters: Json::empty_object(),
-        context: Json::empty_object(),
-        queue: read(row, QUEUE),
-        priority,
-        due_at: read(row, DUE_AT),
-        unreadable: None,
-    };
-    let mut task = task.with_stored_json(parameters, context);
-    if row.len() > UNREADABLE {
-        task.unreadable = read::<Option<String>>(row, UNREADABLE).or(task.unreadable);
+    /// Makes the next scan count. A second call only checks the older transactions again.
+    async fn register(&mut self, inner: &Inner) -> Result<(), StoreError> {
+        let client = inner.connections.work().await?;
+        if let Registration::Absent = self.registration {
+            let Self { claimer, queues, lowest_priority, classes, .. } = &*self;
+            client
+                .execute(
+                    &inner.schema.sql(REGISTER),
+                    &[&self.instance.0, claimer, queues, lowest_priority, classes],
+                )
+                .await
+                .map_err(|e| store_error(&e))?;
+        }
+        let rows = client
+            .query(&inner.schema.sql(OPEN_WRITERS), &[])
+            .await
+            .map_err(|e| store_error(&e))?;
+        let open: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        match &mut self.registration {
+            // Those that began later have seen the row.
+            Registration::Present { older, .. } => older.retain(|one| open.contains(one)),
+            Registration::Absent => {
+                self.registration = Registration::Present { older: open, recheck: RECHECK_MIN };
+            }
+        }
+        Ok(())
     }
-    Some(task)
+
+    /// The claimer is idle until the next task is due; or for a short time, if an older
+    /// transaction is still open.
+    fn begin(&mut self, next_in: Option<Duration>) -> Option<Duration> {
+        self.last_idle = Instant::now();
+        match &mut self.registration {
+            Registration::Present { older, recheck } if !older.is_empty() => {
+                let soon = *recheck;
+                *recheck = (soon * 2).min(RECHECK_MAX);
+                Some(next_in.map_or(soon, |next| next.min(soon)))
+            }
+            _ => next_in,
+        }
+    }
+
+    /// After tasks were taken. Nothing depends on the removal, so an error only means that a
+    /// later call tries again.
+    async fn remove_if_busy(&mut self, inner: &Inner) {
+        if matches!(self.registration, Registration::Absent)
+            || self.last_idle.elapsed() < BUSY_AFTER
+        {
+            return;
+        }
+        if let Ok(client) = inner.connections.work().await
+            && client
+                .execute(&inner.schema.sql(UNREGISTER), &[&self.instance.0, &self.claimer])
+                .await
+                .is_ok()
+        {
+            self.registration = Registration::Absent;
+        }
+    }
 }

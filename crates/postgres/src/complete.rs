@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use task_engine_core::attempt::{AttemptId, Ending};
 use task_engine_core::completion::{Completion, Settled};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::GenericClient;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -13,32 +14,35 @@ use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 #[cfg(feature = "sqlx")]
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
-use crate::record::{Columns, Fence, attempt_id};
+use crate::record::{Columns, ConflictMode, attempt_id};
 use crate::schema::Schema;
-use crate::session::{Ask as _, Session, Transaction};
+use crate::session::{Executor as _, Session, Transaction};
 use crate::store::{Inner, micros};
 
-const COMPLETE: &str = include_str!("../sql/complete.sql");
-const COMPLETED: &str = include_str!("../sql/completed.sql");
+const SQL: &str = include_str!("../sql/engine/complete.sql");
+const COMPLETE: &str = statement(SQL, "complete");
+#[cfg(feature = "sqlx")]
+const COMPLETE_FROM_TEXT: &str = statement(SQL, "complete_from_text");
+const COMPLETED: &str = statement(SQL, "completed");
 
-const LOCK_CLAIMS: &str = include_str!("../sql/lock_claims.sql");
+const LOCK_CLAIMS: &str = statement(SQL, "lock_claims");
 
 /// The server's name for "this attempt is no longer yours".
 const ATTEMPT_OVER: &str = "TE001";
 
 /// How long is waited for a transaction of an application that may be about to
 /// commit, all in all and for each of several.
-const SHORT_PATIENCE: &str = "SET LOCAL lock_timeout = '100ms'";
-const SHORTEST_PATIENCE: &str = "SET LOCAL lock_timeout = '20ms'";
-const USUAL_PATIENCE: &str = "SET LOCAL lock_timeout = '10s'";
+const BATCH_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
+const SINGLE_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
+const USUAL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '10s'";
 
 impl Schema {
     /// Completes a task in a transaction of the application's own, with
     /// tokio-postgres: it is done if that commits, and never was if not. Call it
-    /// last: until the commit, nobody else can say how the attempt ended.
+    /// last: until the commit, no other transaction can end the attempt.
     ///
     /// After an error the transaction is aborted, and can only be rolled back.
-    /// [`StoreError::AttemptOver`]: somebody else has ended the attempt.
+    /// [`StoreError::AttemptOver`]: the attempt has been ended otherwise.
     pub async fn complete_in(
         &self,
         transaction: &impl GenericClient,
@@ -77,7 +81,7 @@ impl Schema {
         completion: &Completion,
     ) -> Result<(), StoreError> {
         // JSON goes as text: no feature of sqlx is needed for it.
-        let statement = self.sql(COMPLETE).replace("$4::jsonb", "$4::text::jsonb");
+        let statement = self.sql(COMPLETE_FROM_TEXT).into_owned();
         sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(completion.id.task_id.0)
             .bind(completion.id.attempt)
@@ -115,13 +119,13 @@ impl Inner {
         if rest.is_empty() {
             return Ok(vec![Settled::Completed; endings.len()]);
         }
-        let tried = loop {
+        let report_of_ends = loop {
             let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-            let tried = match self.end_held(&mut transaction, &rest).await {
-                Ok(tried) => transaction.commit().await.map(|()| tried),
+            let report_of_ends = match self.end_held(&mut transaction, &rest).await {
+                Ok(report_of_ends) => transaction.commit().await.map(|()| report_of_ends),
                 Err(e) => Err(e),
             };
-            match tried {
+            match report_of_ends {
                 Err(e) if must_repeat(&e) => {}
                 answer => break answer.map_err(|e| store_error(&e))?,
             }
@@ -129,7 +133,9 @@ impl Inner {
         // Some may have committed since the first look.
         let others: Vec<Ending> = rest
             .into_iter()
-            .filter(|e| !tried.ended.contains(&e.id) && !tried.open.contains(&e.id))
+            .filter(|e| {
+                !report_of_ends.ended.contains(&e.id) && !report_of_ends.open.contains(&e.id)
+            })
             .collect();
         let later = self.completed(&client, &others).await?;
         let ended: Vec<&Ending> = others.iter().filter(|e| !later.contains(&e.id)).collect();
@@ -140,7 +146,7 @@ impl Inner {
         };
         let settled = |ending: &Ending| match ending.id {
             id if completed.contains(&id) || later.contains(&id) => Settled::Completed,
-            id if tried.open.contains(&id) => Settled::Open,
+            id if report_of_ends.open.contains(&id) => Settled::Open,
             id if late.contains(&id) => Settled::Late,
             _ => Settled::Recorded,
         };
@@ -170,8 +176,8 @@ impl Inner {
         &self,
         transaction: &mut Transaction<'_>,
         endings: &[Ending],
-    ) -> Result<Tried, tokio_postgres::Error> {
-        transaction.batch_execute(SHORT_PATIENCE).await?;
+    ) -> Result<EndReport, tokio_postgres::Error> {
+        transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
         let rows = transaction.query(&self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
         let held: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
@@ -187,23 +193,23 @@ impl Inner {
         &self,
         transaction: &mut Transaction<'_>,
         endings: &[Ending],
-    ) -> Result<Tried, tokio_postgres::Error> {
-        let mut tried = Tried::default();
-        transaction.batch_execute(SHORT_PATIENCE).await?;
-        if !self.end_at_once(transaction, endings, &mut tried).await? {
-            transaction.batch_execute(SHORTEST_PATIENCE).await?;
+    ) -> Result<EndReport, tokio_postgres::Error> {
+        let mut report_of_ends = EndReport::default();
+        transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
+        if !self.end_at_once(transaction, endings, &mut report_of_ends).await? {
+            transaction.batch_execute(SINGLE_LOCK_TIMEOUT).await?;
             // In the order in which everybody writes them.
             let mut in_order: Vec<&Ending> = endings.iter().collect();
             in_order.sort_unstable_by_key(|ending| ending.id);
             for ending in in_order {
                 let one = std::slice::from_ref(ending);
-                if !self.end_at_once(transaction, one, &mut tried).await? {
-                    tried.open.insert(ending.id);
+                if !self.end_at_once(transaction, one, &mut report_of_ends).await? {
+                    report_of_ends.open.insert(ending.id);
                 }
             }
         }
-        transaction.batch_execute(USUAL_PATIENCE).await?;
-        Ok(tried)
+        transaction.batch_execute(USUAL_LOCK_TIMEOUT).await?;
+        Ok(report_of_ends)
     }
 
     /// False, and nothing is changed, if it would have to wait.
@@ -211,17 +217,17 @@ impl Inner {
         &self,
         transaction: &mut Transaction<'_>,
         endings: &[Ending],
-        tried: &mut Tried,
+        report_of_ends: &mut EndReport,
     ) -> Result<bool, tokio_postgres::Error> {
         let part = transaction.savepoint("task_engine_end").await?;
-        let statement = self.record_statement(Fence::RowByRow);
+        let statement = self.record_statement(ConflictMode::SkipEnded);
         match Columns::of(endings).run(&part, &statement, &[]).await {
             Ok(recorded) => {
                 if endings.iter().any(|ending| ending.cancel_response.is_some()) {
-                    self.record_told(&part, endings, &recorded).await?;
+                    self.record_cancel_responses(&part, endings, &recorded).await?;
                 }
                 part.commit().await?;
-                tried.ended.extend(recorded.iter().map(attempt_id));
+                report_of_ends.ended.extend(recorded.iter().map(attempt_id));
                 Ok(true)
             }
             Err(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
@@ -236,8 +242,8 @@ impl Inner {
 /// What became of attempts that were to be ended. Those that are in neither had
 /// ended before.
 #[derive(Debug, Default)]
-pub(crate) struct Tried {
+pub(crate) struct EndReport {
     pub(crate) ended: HashSet<AttemptId>,
-    /// Somebody's transaction that ends them is still open.
+    /// A transaction that ends them is still open.
     pub(crate) open: HashSet<AttemptId>,
 }

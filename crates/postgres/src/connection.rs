@@ -21,7 +21,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{pool_error, store_error};
 use crate::hosts::{Connected, Hosts};
-use crate::session::{Manner, Session};
+use crate::session::{Session, StatementMode};
 use crate::tls;
 
 /// What a store is used for.
@@ -73,7 +73,7 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(15);
 const PROBE_AFTER: Duration = Duration::from_secs(2);
 /// How often it is asked after that.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
-/// Whoever asks so soon after another gets the same answer.
+/// Callers within this time share one answer.
 const PROBE_KEPT: Duration = Duration::from_secs(1);
 
 /// How long the end of a process waits for the server.
@@ -146,7 +146,7 @@ impl Connector {
         }
     }
 
-    /// The same, driven by the store's thread; nobody hears what it is told.
+    /// The same, driven by the store's thread; its notifications are dropped.
     pub(crate) async fn client(&self) -> Result<Client, StoreError> {
         let (client, connection) = self.dedicated().await?;
         self.io.spawn(connection);
@@ -159,13 +159,10 @@ impl Connector {
         self.io.spawn(async move { hosts.answers(&tls).await }).await.unwrap_or(true)
     }
 
-    fn pool(&self, size: usize, manner: &Arc<Manner>) -> Result<ConnectionPool, StoreError> {
+    fn pool(&self, size: usize, mode: &Arc<StatementMode>) -> Result<ConnectionPool, StoreError> {
         let failure = Arc::new(Mutex::new(None));
-        let connect = PoolConnect {
-            connector: self.clone(),
-            manner: manner.clone(),
-            failure: failure.clone(),
-        };
+        let connect =
+            PoolConnect { connector: self.clone(), mode: mode.clone(), failure: failure.clone() };
         let recycling_method = RecyclingMethod::Fast;
         // The URL is of no use to the pool: it connects by the line above.
         let manager =
@@ -183,7 +180,7 @@ impl Connector {
 /// Opens the connections of a pool, each within the time limits of the hosts.
 struct PoolConnect {
     connector: Connector,
-    manner: Arc<Manner>,
+    mode: Arc<StatementMode>,
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
@@ -196,9 +193,9 @@ impl PoolConnect {
             }
         });
         // Behind a pooler it would stay there for whichever program comes next.
-        if !self.manner.is_behind_pooler() {
+        if !self.mode.is_behind_pooler() {
             let timeout = self.connector.timeout();
-            match tokio::time::timeout(timeout, client.batch_execute(&self.manner.settings)).await {
+            match tokio::time::timeout(timeout, client.batch_execute(&self.mode.settings)).await {
                 Ok(set) => set.map_err(|e| store_error(&e))?,
                 Err(_) => return Err(no_answer(timeout)),
             }
@@ -215,7 +212,7 @@ impl deadpool_postgres::Connect for PoolConnect {
         Box::pin(async move {
             self.connect().await.map_err(|error| {
                 // The driver's error cannot say what each of several hosts
-                // answered; whoever asks the pool takes that from here.
+                // answered; the caller of the pool takes that from here.
                 *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 tokio_postgres::Error::__private_api_timeout()
             })
@@ -252,7 +249,7 @@ pub(crate) struct Connections {
     pub(crate) connector: Connector,
     work: ConnectionPool,
     lifeline: ConnectionPool,
-    manner: Arc<Manner>,
+    mode: Arc<StatementMode>,
     /// When the server was last asked whether it answers, and what came of it.
     probed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     /// How often connections were given up.
@@ -262,29 +259,29 @@ pub(crate) struct Connections {
 impl Connections {
     pub(crate) fn new(connector: Connector, behind_pooler: bool) -> Result<Self, StoreError> {
         let purpose = connector.purpose;
-        let manner = Arc::new(Manner::new(purpose.settings(), behind_pooler));
-        let work = connector.pool(purpose.work_connections(), &manner)?;
-        let lifeline = connector.pool(purpose.lifeline_connections(), &manner)?;
+        let mode = Arc::new(StatementMode::new(purpose.settings(), behind_pooler));
+        let work = connector.pool(purpose.work_connections(), &mode)?;
+        let lifeline = connector.pool(purpose.lifeline_connections(), &mode)?;
         let (probed, distrusted) = (tokio::sync::Mutex::default(), watch::Sender::default());
-        Ok(Self { connector, work, lifeline, manner, probed, distrusted })
+        Ok(Self { connector, work, lifeline, mode, probed, distrusted })
     }
 
     pub(crate) fn are_behind_pooler(&self) -> bool {
-        self.manner.is_behind_pooler()
+        self.mode.is_behind_pooler()
     }
 
     /// A connection for the work: creation, claims, records, reading.
     pub(crate) async fn work(&self) -> Result<Session, StoreError> {
-        Ok(Session::new(self.work.get().await?, self.manner.clone()))
+        Ok(Session::new(self.work.get().await?, self.mode.clone()))
     }
 
     /// A connection for what must not wait behind the work.
     pub(crate) async fn lifeline(&self) -> Result<Session, StoreError> {
-        Ok(Session::new(self.lifeline.get().await?, self.manner.clone()))
+        Ok(Session::new(self.lifeline.get().await?, self.mode.clone()))
     }
 
-    /// Somebody got no answer, on a connection that is back in its pool and looks
-    /// as good as any. Others may be no better: all that nobody uses are closed.
+    /// A call got no answer, on a connection that is back in its pool and looks
+    /// valid. Others may be no better: all idle ones are closed.
     fn distrust(&self) {
         for pool in [&self.work, &self.lifeline] {
             pool.pool.retain(|_, _| false);
@@ -294,7 +291,7 @@ impl Connections {
 
     /// Closes connections that are not in use, once the server has done all that
     /// was sent on them. A transaction that was dropped is rolled back by a
-    /// message that nobody waits for; a process that ends before the server has
+    /// message without a reply; a process that ends before the server has
     /// got it would leave an error in the server's log.
     pub(crate) async fn close(&self) {
         for ConnectionPool { pool, .. } in [&self.work, &self.lifeline] {

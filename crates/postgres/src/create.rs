@@ -9,6 +9,7 @@ use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_core::unique::Scope;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
@@ -17,11 +18,12 @@ use crate::json::JsonIn;
 #[cfg(feature = "sqlx")]
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
 use crate::schema::Schema;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, micros};
 
-const CREATE: &str = include_str!("../sql/create.sql");
-const CREATE_UNIQUE: &str = include_str!("../sql/create_unique.sql");
+const SQL: &str = include_str!("../sql/engine/create.sql");
+const CREATE: &str = statement(SQL, "create");
+const CREATE_UNIQUE: &str = statement(SQL, "create_unique");
 
 /// How much goes into one statement; a call with more is several statements of
 /// one transaction.
@@ -31,15 +33,15 @@ const STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 impl Inner {
     pub(crate) async fn create_each(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, StoreError> {
         let mut client = self.connections.work().await?;
-        let door = Door::of(tasks);
+        let kind = InsertKind::of(tasks);
         if chunk_len(tasks) == tasks.len() {
-            let statement = self.schema.sql(door.sql());
+            let statement = self.schema.sql(kind.sql());
             let columns = Columns::of(tasks);
             loop {
-                match client.query_cached(&statement, &columns.for_door(door)).await {
+                match client.query_cached(&statement, &columns.parameters_for(kind)).await {
                     Err(e) if must_repeat(&e) => {}
                     Err(e) => return Err(store_error(&e)),
-                    Ok(rows) => return Ok(door.creations(&rows)),
+                    Ok(rows) => return Ok(kind.creations(&rows)),
                 }
             }
         }
@@ -73,17 +75,18 @@ impl Schema {
         transaction: &impl GenericClient,
         tasks: &[NewTask],
     ) -> Result<Vec<Creation>, StoreError> {
-        let door = Door::of(tasks);
-        let statement = self.sql(door.sql());
+        let kind = InsertKind::of(tasks);
+        let statement = self.sql(kind.sql());
         let mut creations = Vec::with_capacity(tasks.len());
         let mut rest = tasks;
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(chunk_len(rest));
             let columns = Columns::of(chunk);
-            let parameters: Vec<_> = columns.for_door(door).into_iter().zip(door.types()).collect();
+            let parameters: Vec<_> =
+                columns.parameters_for(kind).into_iter().zip(kind.types()).collect();
             // Not prepared: that would be another way to the server and back.
             let rows = transaction.query_typed(&statement, &parameters).await;
-            creations.extend(door.creations(&rows.map_err(|e| store_error(&e))?));
+            creations.extend(kind.creations(&rows.map_err(|e| store_error(&e))?));
             rest = after;
         }
         Ok(creations)
@@ -110,7 +113,7 @@ impl Schema {
         tasks: &[NewTask],
     ) -> Result<Vec<Creation>, StoreError> {
         use sqlx::Row as _;
-        let door = Door::of(tasks);
+        let kind = InsertKind::of(tasks);
         let mut creations = Vec::with_capacity(tasks.len());
         let mut rest = tasks;
         while !rest.is_empty() {
@@ -123,11 +126,7 @@ impl Schema {
                 |column: &[JsonIn<'_>]| column.iter().map(|json| json.0.to_owned()).collect();
             let parameters: Vec<String> = text(&columns.parameters);
             let contexts: Vec<String> = text(&columns.contexts);
-            let statement = self
-                .sql(door.sql())
-                .replace("$2::jsonb[]", "$2::text[]::jsonb[]")
-                .replace("$3::timestamptz[]", "$3::text[]::timestamptz[]")
-                .replace("$7::jsonb[]", "$7::text[]::jsonb[]");
+            let statement = self.sql(kind.sql_from_text()).into_owned();
             let mut query = sqlx::query(sqlx::AssertSqlSafe(statement))
                 .bind(columns.classes)
                 .bind(parameters)
@@ -136,14 +135,14 @@ impl Schema {
                 .bind(columns.priorities)
                 .bind(columns.queues)
                 .bind(contexts);
-            if door == Door::Unique {
+            if kind == InsertKind::Unique {
                 let keys = columns.keys;
                 query = query.bind(keys.keys).bind(keys.scopes).bind(keys.answers);
             }
             let rows = query.fetch_all(&mut *connection).await.map_err(|e| sqlx_error(&e))?;
-            creations.extend(rows.iter().map(|row| match door {
-                Door::Plain => Creation::Created(TaskId(row.get(0))),
-                Door::Unique => creation(row.get(0), row.get(1)),
+            creations.extend(rows.iter().map(|row| match kind {
+                InsertKind::Plain => Creation::Created(TaskId(row.get(0))),
+                InsertKind::Unique => creation(row.get(0), row.get(1)),
             }));
             rest = after;
         }
@@ -165,12 +164,12 @@ fn sqlx_error(error: &sqlx::Error) -> StoreError {
 
 /// Which of the two statements a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum InsertKind {
     Plain,
     Unique,
 }
 
-impl Door {
+impl InsertKind {
     fn of(tasks: &[NewTask]) -> Self {
         if tasks.iter().any(|task| task.unique.is_some()) { Self::Unique } else { Self::Plain }
     }
@@ -179,6 +178,14 @@ impl Door {
         match self {
             Self::Plain => CREATE,
             Self::Unique => CREATE_UNIQUE,
+        }
+    }
+
+    #[cfg(feature = "sqlx")]
+    fn sql_from_text(self) -> &'static str {
+        match self {
+            Self::Plain => const { statement(SQL, "create_from_text") },
+            Self::Unique => const { statement(SQL, "create_unique_from_text") },
         }
     }
 
@@ -282,7 +289,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    fn for_door(&self, door: Door) -> Vec<&(dyn ToSql + Sync)> {
+    fn parameters_for(&self, kind: InsertKind) -> Vec<&(dyn ToSql + Sync)> {
         let mut all: Vec<&(dyn ToSql + Sync)> = vec![
             &self.classes,
             &self.parameters,
@@ -292,7 +299,7 @@ impl<'a> Columns<'a> {
             &self.queues,
             &self.contexts,
         ];
-        if door == Door::Unique {
+        if kind == InsertKind::Unique {
             let Keys { keys, scopes, answers } = &self.keys;
             all.extend([keys as &(dyn ToSql + Sync), scopes, answers]);
         }

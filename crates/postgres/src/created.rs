@@ -5,13 +5,14 @@ use task_engine_core::json::Json;
 use task_engine_core::task::CreatedTask;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::store_error;
 use crate::schema::Schema;
 
-const CREATED: &str = include_str!("../sql/testing/created.sql");
+const CREATED: &str = statement(include_str!("../sql/testing/created.sql"), "created");
 
 impl Schema {
     /// The tasks of a class that this transaction has created, oldest first, with

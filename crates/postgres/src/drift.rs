@@ -7,14 +7,15 @@ use futures_util::StreamExt as _;
 use futures_util::stream::poll_fn;
 use task_engine_store::check::{Check, Verdict};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::AsyncMessage;
 
-use crate::error::{in_words, store_error};
+use crate::error::{error_text, store_error};
 use crate::schema::Schema;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::Inner;
 
-const OBJECTS: &str = include_str!("../sql/checks/objects.sql");
+const OBJECTS: &str = statement(include_str!("../sql/operators/checks.sql"), "objects");
 
 /// What a notification takes at the most, where they work at all.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(3);
@@ -22,7 +23,7 @@ const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(3);
 type Objects = BTreeMap<(String, String), String>;
 
 impl Inner {
-    /// Runs the migrations in a schema that nobody sees, compares, and takes it
+    /// Runs the migrations in an uncommitted schema, compares, and rolls it
     /// back. A list of what should be there would have to be kept by hand, and be
     /// another one for every version of PostgreSQL.
     pub(crate) async fn drift(&self) -> Result<Check, StoreError> {
@@ -32,11 +33,11 @@ impl Inner {
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         let explain = |e: tokio_postgres::Error| {
             StoreError::Refused(format!(
-                "it takes a schema that is made and taken back, and this user may not make one ({})",
-                in_words(&e)
+                "it needs a temporary schema, and this user may not create one ({})",
+                error_text(&e)
             ))
         };
-        // Names are told with their schema, whatever this user's path is.
+        // Names come with their schema, whatever this user's search path is.
         let begin = format!("SET LOCAL search_path = pg_catalog; CREATE SCHEMA {scratch}");
         transaction.batch_execute(&begin).await.map_err(explain)?;
         for statements in crate::migrate::statements() {
@@ -99,7 +100,7 @@ impl Inner {
             }
             Err(StoreError::Unavailable("the connection for wake-ups was closed".to_owned()))
         };
-        // The connection lives by being heard: both go on side by side.
+        // The connection needs polling: both run concurrently.
         let (mut pids, mut heard) = (None, None);
         let both = async {
             tokio::pin!(listening, hearing);

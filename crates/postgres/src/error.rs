@@ -22,7 +22,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
             None => StoreError::Unavailable(error.to_string()),
         };
     };
-    let message = in_words(error);
+    let message = error_text(error);
     let code = db.code();
     if *code == SqlState::UNDEFINED_TABLE
         || *code == SqlState::UNDEFINED_FUNCTION
@@ -52,7 +52,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
 }
 
 /// What the server says; the error itself only says that it is the database's.
-pub(crate) fn in_words(error: &tokio_postgres::Error) -> String {
+pub(crate) fn error_text(error: &tokio_postgres::Error) -> String {
     let Some(db) = error.as_db_error() else {
         return error.to_string();
     };
@@ -70,7 +70,7 @@ pub(crate) fn pool_error(error: &PoolError) -> StoreError {
     }
 }
 
-/// Whether the same statement may succeed later without anybody's doing.
+/// Whether the same statement may succeed later.
 pub(crate) fn is_temporary(code: &str) -> bool {
     let class = &code[..2];
     // Connection trouble; out of resources; operator intervention (shutdown,
@@ -90,7 +90,7 @@ pub(crate) fn is_invalid_data(code: &str) -> bool {
 /// Whether a row that cannot be read may be why a statement that reads tasks has
 /// failed: the server could not print a value within its limits, its memory or
 /// its time, or found it damaged.
-pub(crate) fn may_be_a_bad_row(error: &tokio_postgres::Error) -> bool {
+pub(crate) fn may_be_unreadable_row(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         matches!(&code.code()[..2], "22" | "54" | "XX")
             || *code == SqlState::QUERY_CANCELED

@@ -11,27 +11,29 @@ use task_engine_store::export::{
     ScheduleEventRecord, ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord,
     compact,
 };
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
-use crate::session::{Ask as _, Transaction};
+use crate::session::{Executor as _, Transaction};
 use crate::store::Inner;
 use crate::value::read;
 
-const LAST_IDS: &str = include_str!("../sql/export/last_ids.sql");
-const INSTANCES: &str = include_str!("../sql/export/instances.sql");
-const PAUSED_QUEUES: &str = include_str!("../sql/paused_queues.sql");
-const TASKS: &str = include_str!("../sql/export/tasks.sql");
-const HELD: &str = include_str!("../sql/export/held.sql");
-const EXECUTIONS: &str = include_str!("../sql/export/executions.sql");
-const LATE_RESULTS: &str = include_str!("../sql/export/late_results.sql");
-const PROGRESS: &str = include_str!("../sql/export/progress.sql");
-const LOGS: &str = include_str!("../sql/export/logs.sql");
-const CANCELLATIONS: &str = include_str!("../sql/export/cancellations.sql");
-const SCHEDULES: &str = include_str!("../sql/export/schedules.sql");
-const FIRED_SLOTS: &str = include_str!("../sql/export/fired_slots.sql");
-const SCHEDULE_EVENTS: &str = include_str!("../sql/export/schedule_events.sql");
+const SQL: &str = include_str!("../sql/operators/export.sql");
+const LAST_IDS: &str = statement(SQL, "last_ids");
+const INSTANCES: &str = statement(SQL, "instances");
+const PAUSED_QUEUES: &str = statement(include_str!("../sql/readers/queues.sql"), "paused_queues");
+const TASKS: &str = statement(SQL, "tasks");
+const HELD: &str = statement(SQL, "held");
+const EXECUTIONS: &str = statement(SQL, "executions");
+const LATE_RESULTS: &str = statement(SQL, "late_results");
+const PROGRESS: &str = statement(SQL, "progress");
+const LOGS: &str = statement(SQL, "logs");
+const CANCELLATIONS: &str = statement(SQL, "cancellations");
+const SCHEDULES: &str = statement(SQL, "schedules");
+const FIRED_SLOTS: &str = statement(SQL, "fired_slots");
+const SCHEDULE_EVENTS: &str = statement(SQL, "schedule_events");
 
 /// How many tasks are in memory at a time.
 const PAGE: i64 = 200;
@@ -45,13 +47,13 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
-        // Whoever reads the lines may take its time.
+        // The reader of the lines may be slow.
         transaction
             .batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             .await
             .map_err(|e| store_error(&e))?;
         let mut end = End::default();
-        // False: whoever reads has seen enough.
+        // False: the reader wants no more.
         let mut tell = |line: Line| {
             end.count(&line);
             to(line)
@@ -208,7 +210,7 @@ impl Pages<'_> {
                 task.cancellations.push(CancellationRecord {
                     attempt: read(row, "attempt"),
                     requested_at: read(row, "requested_at"),
-                    told_at: read(row, "told_at"),
+                    delivered_at: read(row, "delivered_at"),
                     answer: read(row, "answer"),
                 });
             }

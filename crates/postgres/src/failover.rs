@@ -21,7 +21,7 @@ pub(crate) struct Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     AsBefore,
-    /// Somebody took over, and may not have known everything.
+    /// Another server took over, and may not have all transactions.
     TakenOver,
     /// So many bytes are gone.
     WentBack(i64),

@@ -4,16 +4,18 @@ use task_engine_core::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
 use task_engine_core::json::Json;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::read::{error, execution_status, task_row};
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::Inner;
 use crate::value::read;
 
-const FLOW: &str = include_str!("../sql/flow.sql");
-const EXECUTIONS: &str = include_str!("../sql/flow_executions.sql");
+const SQL: &str = include_str!("../sql/readers/flow.sql");
+const FLOW: &str = statement(SQL, "flow");
+const EXECUTIONS: &str = statement(SQL, "flow_executions");
 
 impl Inner {
     pub(crate) async fn flow(&self, page: &FlowPage) -> Result<Vec<FlowTask>, StoreError> {

@@ -32,7 +32,7 @@ pub(crate) type Connected =
 #[derive(Debug)]
 pub(crate) struct Hosts {
     hosts: Vec<OneHost>,
-    /// Which of them is tried first: the one that connected last.
+    /// Which of them is report_of_ends first: the one that connected last.
     preferred: AtomicUsize,
     any_order: bool,
     timeout: Duration,
@@ -121,11 +121,11 @@ impl Hosts {
     }
 
     /// Whether the server that was connected to last answers a new connection,
-    /// if only by refusing it. If not, the next one is tried first from now on.
+    /// if only by refusing it. If not, the next one is report_of_ends first from now on.
     pub(crate) async fn answers(&self, tls: &MakeRustlsConnect) -> bool {
         let n = self.preferred.load(Ordering::Relaxed);
-        let tried = self.hosts[n].connect(tls, self.timeout).await;
-        let silent = matches!(tried, Err(HostError::Silent(_)));
+        let report_of_ends = self.hosts[n].connect(tls, self.timeout).await;
+        let silent = matches!(report_of_ends, Err(HostError::Silent(_)));
         if silent {
             let next = (n + 1) % self.hosts.len();
             let _ = self.preferred.compare_exchange(n, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -9,32 +9,34 @@ use task_engine_store::error::StoreError;
 use task_engine_store::export::{
     File, Ids, Imported, InstanceRecord, Line, PausedQueueRecord, ScheduleRecord, Shift, TaskRecord,
 };
+use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::{Ask as _, Transaction};
+use crate::session::{Executor as _, Transaction};
 use crate::store::Inner;
 
-const LAST_IDS: &str = include_str!("../sql/export/last_ids.sql");
-const IS_EMPTY: &str = include_str!("../sql/import/is_empty.sql");
-const LOCK: &str = include_str!("../sql/import/lock.sql");
-const RESERVE: &str = include_str!("../sql/import/reserve.sql");
-const WAKE: &str = include_str!("../sql/import/wake.sql");
-const SAME_SCHEDULE: &str = include_str!("../sql/import/same_schedule.sql");
-const INSTANCES: &str = include_str!("../sql/import/instances.sql");
-const PAUSED_QUEUES: &str = include_str!("../sql/import/paused_queues.sql");
-const TASKS: &str = include_str!("../sql/import/tasks.sql");
-const WAITING: &str = include_str!("../sql/import/waiting.sql");
-const CLAIMS: &str = include_str!("../sql/import/claims.sql");
-const CANCEL_REQUESTS: &str = include_str!("../sql/import/cancel_requests.sql");
-const EXECUTIONS: &str = include_str!("../sql/import/executions.sql");
-const LATE_RESULTS: &str = include_str!("../sql/import/late_results.sql");
-const PROGRESS: &str = include_str!("../sql/import/execution_progress.sql");
-const LOGS: &str = include_str!("../sql/import/execution_logs.sql");
-const CANCELLATIONS: &str = include_str!("../sql/import/cancellations.sql");
-const UNIQUE_TASKS: &str = include_str!("../sql/import/unique_tasks.sql");
-const SCHEDULES: &str = include_str!("../sql/import/schedules.sql");
-const FIRED_SLOTS: &str = include_str!("../sql/import/fired_slots.sql");
-const SCHEDULE_EVENTS: &str = include_str!("../sql/import/schedule_events.sql");
+const LAST_IDS: &str = statement(include_str!("../sql/operators/export.sql"), "last_ids");
+const SQL: &str = include_str!("../sql/operators/import.sql");
+const IS_EMPTY: &str = statement(SQL, "is_empty");
+const LOCK: &str = statement(SQL, "lock");
+const RESERVE: &str = statement(SQL, "reserve");
+const WAKE: &str = statement(SQL, "wake");
+const SAME_SCHEDULE: &str = statement(SQL, "same_schedule");
+const INSTANCES: &str = statement(SQL, "instances");
+const PAUSED_QUEUES: &str = statement(SQL, "paused_queues");
+const TASKS: &str = statement(SQL, "tasks");
+const WAITING: &str = statement(SQL, "waiting");
+const CLAIMS: &str = statement(SQL, "claims");
+const CANCEL_REQUESTS: &str = statement(SQL, "cancel_requests");
+const EXECUTIONS: &str = statement(SQL, "executions");
+const LATE_RESULTS: &str = statement(SQL, "late_results");
+const PROGRESS: &str = statement(SQL, "execution_progress");
+const LOGS: &str = statement(SQL, "execution_logs");
+const CANCELLATIONS: &str = statement(SQL, "cancellations");
+const UNIQUE_TASKS: &str = statement(SQL, "unique_tasks");
+const SCHEDULES: &str = statement(SQL, "schedules");
+const FIRED_SLOTS: &str = statement(SQL, "fired_slots");
+const SCHEDULE_EVENTS: &str = statement(SQL, "schedule_events");
 
 const BATCH_LINES: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
@@ -53,7 +55,7 @@ impl Inner {
             reserving.commit().await.map_err(|e| store_error(&e))?;
         }
         let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        // Whoever sends the lines may take its time.
+        // The sender of the lines may be slow.
         let settings =
             "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;

@@ -10,23 +10,25 @@ use task_engine_core::recovery::HeldTask;
 use task_engine_core::task::TaskId;
 use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
 use crate::failover::Position;
 use crate::json::JsonIn;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, from_micros, micros};
 use crate::value::read;
 
-const REGISTER: &str = include_str!("../sql/register.sql");
-const HEARTBEAT: &str = include_str!("../sql/heartbeat.sql");
-const UNREGISTER: &str = include_str!("../sql/unregister.sql");
-const DECLARE_LOST: &str = include_str!("../sql/declare_lost.sql");
-const INSTANCES: &str = include_str!("../sql/instances.sql");
-const INSTANCES_PRUNE: &str = include_str!("../sql/instances_prune.sql");
-const HELD: &str = include_str!("../sql/held.sql");
+const SQL: &str = include_str!("../sql/engine/instances.sql");
+const REGISTER: &str = statement(SQL, "register");
+const HEARTBEAT: &str = statement(SQL, "heartbeat");
+const UNREGISTER: &str = statement(SQL, "unregister");
+const DECLARE_LOST: &str = statement(SQL, "declare_lost");
+const INSTANCES: &str = statement(SQL, "instances");
+const INSTANCES_PRUNE: &str = statement(SQL, "prune_instances");
+const HELD: &str = statement(SQL, "held_attempts");
 
 impl Inner {
     pub(crate) async fn register(&self, new: &NewInstance) -> Result<InstanceId, StoreError> {

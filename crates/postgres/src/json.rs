@@ -36,7 +36,7 @@ impl<'a> FromSql<'a> for JsonOut {
     accepts!(JSONB);
 }
 
-/// JSON as it is stored, to be checked by whoever asks.
+/// JSON as it is stored, to be checked by the caller.
 #[derive(Debug)]
 pub(crate) struct JsonBytes<'a>(pub(crate) &'a [u8]);
 

@@ -17,7 +17,7 @@ use crate::store::Inner;
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often engines look for work that nobody can tell them of.
+/// How often engines poll when notifications do not work.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Inner {
@@ -62,7 +62,7 @@ impl Inner {
                 "LISTEN \"{channel}\"; LISTEN \"{cancel_channel}\"; LISTEN \"{schedule_channel}\""
             );
             client.batch_execute(&listen).await.map_err(|e| store_error(&e))?;
-            // Whatever was created before nobody has told us about.
+            // There was no notification of tasks that were created before.
             hear(WakeUp::Work);
             hear(WakeUp::Cancel);
             hear(WakeUp::Schedule);

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::{BlockingSession, blocked_by, suspects};
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, from_micros};
 
-const TRANSACTIONS: &str = include_str!("../sql/checks/transactions.sql");
+const TRANSACTIONS: &str = statement(include_str!("../sql/operators/checks.sql"), "transactions");
 
 /// A statement that has waited for a lock in vain is not held up for much longer.
 const NAMING_TIMEOUT: Duration = Duration::from_secs(2);

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use task_engine_store::error::StoreError;
 use task_engine_store::login::{DatabaseKey, LoginId};
+use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, micros};
 
-const DATABASE_KEY: &str = include_str!("../sql/database_key.sql");
-const LOGIN_END: &str = include_str!("../sql/login_end.sql");
-const LOGIN_IS_ENDED: &str = include_str!("../sql/login_is_ended.sql");
+const SQL: &str = include_str!("../sql/operators/logins.sql");
+const DATABASE_KEY: &str = statement(SQL, "database_key");
+const LOGIN_END: &str = statement(SQL, "login_end");
+const LOGIN_IS_ENDED: &str = statement(SQL, "login_is_ended");
 
 impl Inner {
     pub(crate) async fn database_key(&self) -> Result<DatabaseKey, StoreError> {

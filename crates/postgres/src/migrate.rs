@@ -7,19 +7,15 @@ use task_engine_store::contract::SchemaVersion;
 use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
 
-use crate::error::{in_words, store_error};
-use crate::session::Ask;
+use crate::error::{error_text, store_error};
+use crate::session::Executor;
 use crate::store::Inner;
 
 const MIGRATIONS: &[(i32, &str, &str)] = &[
-    (1, "ledger", include_str!("../migrations/0001_ledger.sql")),
-    (2, "schedules", include_str!("../migrations/0002_schedules.sql")),
-    (3, "unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
-    (4, "paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
-    (5, "correlation", include_str!("../migrations/0005_correlation.sql")),
-    (6, "progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
-    (7, "dashboard", include_str!("../migrations/0007_dashboard.sql")),
-    (8, "complete_attempt", include_str!("../migrations/0008_complete_attempt.sql")),
+    (1, "tasks", include_str!("../migrations/0001_tasks.sql")),
+    (2, "creation_and_completion", include_str!("../migrations/0002_creation_and_completion.sql")),
+    (3, "schedules", include_str!("../migrations/0003_schedules.sql")),
+    (4, "operators", include_str!("../migrations/0004_operators.sql")),
 ];
 
 impl Inner {
@@ -63,7 +59,7 @@ impl Inner {
 
     /// The version of the tables, or `None` if there are none. An error if it
     /// is one that this program does not know.
-    async fn version(&self, client: &impl Ask) -> Result<Option<i32>, StoreError> {
+    async fn version(&self, client: &impl Executor) -> Result<Option<i32>, StoreError> {
         match self.any_version(client).await? {
             Some(version) if version > newest() => Err(StoreError::Version(format!(
                 "the tables in schema {} are of version {version}, this program knows them up to version {}; upgrade task-engine",
@@ -74,7 +70,7 @@ impl Inner {
         }
     }
 
-    async fn any_version(&self, client: &impl Ask) -> Result<Option<i32>, StoreError> {
+    async fn any_version(&self, client: &impl Executor) -> Result<Option<i32>, StoreError> {
         let ask = format!("SELECT max(version) FROM \"{}\".migrations", self.schema);
         match client.query_one(&ask, &[]).await {
             Ok(row) => Ok(row.get(0)),
@@ -89,7 +85,7 @@ impl Inner {
                 Err(StoreError::Refused(format!(
                     "this user may not use the tables in schema {0} ({1}); as their owner, GRANT USAGE ON SCHEMA {0} and the other rights of docs/production.md to it",
                     self.schema,
-                    in_words(&e)
+                    error_text(&e)
                 )))
             }
             Err(e) => Err(store_error(&e)),
@@ -101,7 +97,7 @@ impl Inner {
             return StoreError::Refused(format!(
                 "this user may not create schema {0} or its tables ({1}); run `task-engine migrate` as an owner of the database, or GRANT CREATE ON DATABASE to this user",
                 self.schema,
-                in_words(error)
+                error_text(error)
             ));
         }
         store_error(error)
@@ -109,7 +105,7 @@ impl Inner {
 }
 
 /// Citus would distribute a new schema, and its tables do not do what is needed.
-async fn refuse_sharding(transaction: &impl Ask) -> Result<(), StoreError> {
+async fn refuse_sharding(transaction: &impl Executor) -> Result<(), StoreError> {
     const ASK: &str = "SELECT current_setting('citus.enable_schema_based_sharding', true) = 'on'";
     let row = transaction.query_one(ASK, &[]).await.map_err(|e| store_error(&e))?;
     if row.get::<_, Option<bool>>(0) != Some(true) {

@@ -7,20 +7,23 @@ use task_engine_core::attempt::TaskError;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
-use crate::session::{Ask as _, Session, Transaction};
+use crate::session::{Executor as _, Session, Transaction};
 use crate::store::{Inner, micros};
 
-const CANCEL_WAITING: &str = include_str!("../sql/cancel_waiting.sql");
-const CANCEL_HELD: &str = include_str!("../sql/cancel_held.sql");
-const ENDED_STATUS: &str = include_str!("../sql/ended_status.sql");
-const LOCK_KEYS: &str = include_str!("../sql/lock_keys.sql");
-pub(crate) const LOCK_TASKS: &str = include_str!("../sql/lock_tasks.sql");
-const RETRY: &str = include_str!("../sql/retry.sql");
-const PRUNE_CANDIDATES: &str = include_str!("../sql/prune_candidates.sql");
-const PRUNE: &str = include_str!("../sql/prune.sql");
+const SQL: &str = include_str!("../sql/operators/tasks.sql");
+const CANCEL_WAITING: &str = statement(SQL, "cancel_waiting");
+const CANCEL_HELD: &str = statement(SQL, "cancel_held");
+const ENDED_STATUS: &str = statement(SQL, "ended_status");
+const LOCK_KEYS: &str = statement(include_str!("../sql/engine/retention.sql"), "lock_keys");
+pub(crate) const LOCK_TASKS: &str = statement(SQL, "lock_tasks");
+const RETRY: &str = statement(SQL, "retry");
+const PRUNE_CANDIDATES: &str =
+    statement(include_str!("../sql/engine/retention.sql"), "prune_candidates");
+const PRUNE: &str = statement(include_str!("../sql/engine/retention.sql"), "prune");
 
 /// A task that is found nowhere so often has not moved: it is not there.
 const LOOKS_MAX: u32 = 100;
@@ -155,7 +158,7 @@ impl Inner {
     }
 
     /// Removes those of the tasks that have ended in one of the statuses and that
-    /// nobody has in hand. Returns which.
+    /// are not in use. Returns which.
     pub(crate) async fn remove_ended(
         &self,
         client: &mut Session,

@@ -2,19 +2,21 @@
 
 use task_engine_core::queue::{BoundedCount, PausedQueue, QueueList, QueuePause, QueueRow};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::Inner;
 use crate::value::read;
 
-const PAUSE_QUEUE: &str = include_str!("../sql/pause_queue.sql");
-const RESUME_QUEUE: &str = include_str!("../sql/resume_queue.sql");
-const PAUSED_QUEUES: &str = include_str!("../sql/paused_queues.sql");
-const QUEUES_WAITING: &str = include_str!("../sql/queues_waiting.sql");
-const QUEUES_RUNNING: &str = include_str!("../sql/queues_running.sql");
-const QUEUES_SERVED: &str = include_str!("../sql/queues_served.sql");
+const PAUSE_QUEUE: &str = statement(include_str!("../sql/operators/queues.sql"), "pause_queue");
+const RESUME_QUEUE: &str = statement(include_str!("../sql/operators/queues.sql"), "resume_queue");
+const SQL: &str = include_str!("../sql/readers/queues.sql");
+const PAUSED_QUEUES: &str = statement(SQL, "paused_queues");
+const QUEUES_WAITING: &str = statement(SQL, "queues_waiting");
+const QUEUES_RUNNING: &str = statement(SQL, "queues_running");
+const QUEUES_SERVED: &str = statement(SQL, "queues_served");
 
 impl Inner {
     pub(crate) async fn pause_queue(&self, pause: &QueuePause) -> Result<bool, StoreError> {

@@ -8,36 +8,45 @@ use task_engine_core::report::ProgressRow;
 use task_engine_core::task::{ExecutionRow, ExecutionStatus, LateResult};
 use task_engine_core::task::{TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::Inner;
 use crate::value::read;
 
-const TASKS: &str = include_str!("../sql/tasks.sql");
-const IDS_ALL: &str = include_str!("../sql/ids_all.sql");
-const IDS_WAITING: &str = include_str!("../sql/ids_waiting.sql");
-const IDS_RUNNING: &str = include_str!("../sql/ids_running.sql");
-const IDS_ENDED: &str = include_str!("../sql/ids_ended.sql");
-const TASK: &str = include_str!("../sql/task.sql");
-const EXECUTIONS: &str = include_str!("../sql/executions.sql");
-const LATE_RESULTS: &str = include_str!("../sql/late_results.sql");
-const VERIFY: &str = include_str!("../sql/verify.sql");
+const SQL: &str = include_str!("../sql/readers/tasks.sql");
+const TASKS: &str = statement(SQL, "tasks");
+const TASKS_WAITING: &str = statement(SQL, "tasks_waiting");
+const TASKS_RUNNING: &str = statement(SQL, "tasks_running");
+const TASKS_STOPPED: &str = statement(SQL, "tasks_stopped");
+const TASKS_FAILED_OR_CANCELLED: &str = statement(SQL, "tasks_failed_or_cancelled");
+const TASK: &str = statement(SQL, "task");
+const EXECUTIONS: &str = statement(SQL, "executions");
+const LATE_RESULTS: &str = statement(SQL, "late_results");
+const VERIFY: &str = statement(include_str!("../sql/operators/verify.sql"), "verify");
 
 impl Inner {
     pub(crate) async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRow>, StoreError> {
-        let ids = match filter.status {
-            None => IDS_ALL.to_owned(),
-            Some(TaskStatus::Waiting) => IDS_WAITING.to_owned(),
-            Some(TaskStatus::Running) => IDS_RUNNING.to_owned(),
-            Some(ended) => IDS_ENDED.replace("/* status */", ended.as_str()),
+        let statement = match filter.status {
+            None => TASKS,
+            Some(TaskStatus::Waiting) => TASKS_WAITING,
+            Some(TaskStatus::Running) => TASKS_RUNNING,
+            Some(TaskStatus::Stopped) => TASKS_STOPPED,
+            Some(TaskStatus::Failed | TaskStatus::Cancelled) => TASKS_FAILED_OR_CANCELLED,
         };
-        let ids = self.schema.sql(TASKS).replace("/* ids */", &self.schema.moved(&ids));
         let before = filter.before.map_or(i64::MAX, |id| id.0);
+        let limit = i64::from(filter.limit);
+        let status = filter.status.map(TaskStatus::as_str);
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&filter.class, &before, &limit];
+        if statement == TASKS_FAILED_OR_CANCELLED {
+            parameters.push(&status);
+        }
         let client = self.connections.work().await?;
         let rows = client
-            .query(&ids, &[&filter.class, &before, &i64::from(filter.limit)])
+            .query(&self.schema.sql(statement), &parameters)
             .await
             .map_err(|e| store_error(&e))?;
         Ok(rows.iter().map(task_row).collect())
@@ -130,7 +139,7 @@ fn cancel(row: &Row) -> Option<CancelRow> {
     let answer = row.get::<_, Option<&str>>("answer").and_then(|word| word.parse().ok());
     Some(CancelRow {
         requested_at: read::<Option<jiff::Timestamp>>(row, "cancel_requested_at")?,
-        delivered_at: read(row, "told_at"),
+        delivered_at: read(row, "delivered_at"),
         outcome: CancelOutcome::of(row.get::<_, &str>("status") == "running", answer),
     })
 }
@@ -165,6 +174,6 @@ pub(crate) fn json(row: &Row, column: &str) -> Option<Json> {
 
 pub(crate) fn error(row: &Row) -> Option<TaskError> {
     let json = json(row, "error")?;
-    // Somebody else's SQL may have written another shape: show it as it is.
+    // SQL of an application may have written another shape: show it as it is.
     Some(json.decode().unwrap_or_else(|_| TaskError::new("Unknown", json.as_str())))
 }

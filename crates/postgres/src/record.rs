@@ -7,17 +7,20 @@ use task_engine_core::attempt::{AttemptId, Ending, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
-use crate::session::{Ask, Session};
+use crate::session::{Executor, Session};
 use crate::store::{Inner, micros};
 
-const RECORD: &str = include_str!("../sql/record.sql");
-const RECORD_LATE: &str = include_str!("../sql/record_late.sql");
+const SQL: &str = include_str!("../sql/engine/record.sql");
+const RECORD: &str = statement(SQL, "record");
+const RECORD_SKIPPING_ENDED: &str = statement(SQL, "record_skipping_ended");
+const RECORD_LATE: &str = statement(SQL, "record_late");
 
 impl Inner {
     pub(crate) async fn record(
@@ -31,9 +34,9 @@ impl Inner {
         let mut client = self.connections.work().await?;
         let columns = Columns::of(endings);
         let answers = endings.iter().any(|ending| ending.cancel_response.is_some());
-        let mut fence = Fence::ByKeyAlone;
+        let mut mode = ConflictMode::FailStatement;
         let recorded = loop {
-            let statement = self.record_statement(fence);
+            let statement = self.record_statement(mode);
             let recorded = if answers {
                 self.record_with_answers(&mut client, &columns, &statement, finished).await
             } else {
@@ -42,10 +45,10 @@ impl Inner {
             match recorded {
                 Err(e) if must_repeat(&e) => {}
                 Err(e)
-                    if fence == Fence::ByKeyAlone
+                    if mode == ConflictMode::FailStatement
                         && e.code() == Some(&SqlState::UNIQUE_VIOLATION) =>
                 {
-                    fence = Fence::RowByRow;
+                    mode = ConflictMode::SkipEnded;
                 }
                 answer => break answer.map_err(|e| store_error(&e))?,
             }
@@ -58,7 +61,7 @@ impl Inner {
         self.record_late(&client, &late).await
     }
 
-    /// The same, when one of the attempts was told to end. That is rare, so the
+    /// The same, when one of the attempts got a cancel request. That is rare, so the
     /// statement of every day knows nothing of it.
     async fn record_with_answers(
         &self,
@@ -69,24 +72,21 @@ impl Inner {
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let transaction = client.transaction().await?;
         let recorded = columns.run(&transaction, statement, finished).await?;
-        self.record_told(&transaction, columns.endings, &recorded).await?;
+        self.record_cancel_responses(&transaction, columns.endings, &recorded).await?;
         transaction.commit().await?;
         Ok(recorded)
     }
 
-    pub(crate) fn record_statement(&self, fence: Fence) -> Cow<'static, str> {
-        match fence {
-            Fence::ByKeyAlone => self.schema.sql(RECORD),
-            Fence::RowByRow => {
-                let clause = "ON CONFLICT (task_id, attempt) DO NOTHING";
-                self.schema.moved(&RECORD.replace(&format!("/* {clause} */"), clause)).into()
-            }
+    pub(crate) fn record_statement(&self, mode: ConflictMode) -> Cow<'static, str> {
+        match mode {
+            ConflictMode::FailStatement => self.schema.sql(RECORD),
+            ConflictMode::SkipEnded => self.schema.sql(RECORD_SKIPPING_ENDED),
         }
     }
 
     pub(crate) async fn record_late(
         &self,
-        client: &impl Ask,
+        client: &impl Executor,
         late: &[&Ending],
     ) -> Result<Vec<AttemptId>, StoreError> {
         let task_ids: Vec<i64> = late.iter().map(|e| e.id.task_id.0).collect();
@@ -109,11 +109,11 @@ impl Inner {
 
 /// What happens when one of the attempts has ended before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fence {
+pub(crate) enum ConflictMode {
     /// The whole statement fails: the usual case is that none has.
-    ByKeyAlone,
+    FailStatement,
     /// That one is passed over.
-    RowByRow,
+    SkipEnded,
 }
 
 pub(crate) fn attempt_id(row: &Row) -> AttemptId {
@@ -169,7 +169,7 @@ impl<'a> Columns<'a> {
     /// May be run again: how long ago an attempt ended is taken at each run.
     pub(crate) async fn run(
         &self,
-        client: &impl Ask,
+        client: &impl Executor,
         statement: &str,
         finished: &[ClaimId],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {

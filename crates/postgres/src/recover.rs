@@ -1,4 +1,4 @@
-//! Taking claims back from those who no longer work on them.
+//! Recovery: reclaims tasks from engines that no longer work on them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,16 +12,18 @@ use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};
-use crate::session::{Ask as _, Transaction};
+use crate::session::{Executor as _, Transaction};
 use crate::store::{Inner, from_micros};
 use crate::value::read;
 
-const CLAIMS: &str = include_str!("../sql/take_back_claims.sql");
-const CLOSED: &str = include_str!("../sql/take_back_closed.sql");
-const ATTEMPTS: &str = include_str!("../sql/take_back_attempts.sql");
+const SQL: &str = include_str!("../sql/engine/recover.sql");
+const CLAIMS: &str = statement(SQL, "reclaim_claims");
+const CLOSED: &str = statement(SQL, "reclaim_closed");
+const ATTEMPTS: &str = statement(SQL, "reclaim_attempts");
 
 impl Inner {
     pub(crate) async fn reclaim(&self, what: Reclaim) -> Result<Vec<ReclaimedAttempt>, StoreError> {
@@ -77,15 +79,15 @@ impl Inner {
             endings.push(held.ending(id, instance, end, next));
             taken.push(ReclaimedAttempt { id, class, next });
         }
-        let tried = self.end_without_waiting(transaction, &endings).await?;
+        let report_of_ends = self.end_without_waiting(transaction, &endings).await?;
         // What is about to complete its task in a transaction that is open is
         // left where it is; the next one who asks may know more.
-        let left: HashSet<ClaimId> = tried.open.iter().map(|id| held[id].claim).collect();
+        let left: HashSet<ClaimId> = report_of_ends.open.iter().map(|id| held[id].claim).collect();
         let ids = claims.iter().map(|claim| claim.get::<_, i64>("id"));
         let closed: Vec<i64> = ids.filter(|id| !left.contains(&ClaimId(*id))).collect();
         transaction.execute(&self.schema.sql(CLOSED), &[&closed]).await?;
         // The engine itself may have been faster with some of them.
-        taken.retain(|one: &ReclaimedAttempt| tried.ended.contains(&one.id));
+        taken.retain(|one: &ReclaimedAttempt| report_of_ends.ended.contains(&one.id));
         Ok(taken)
     }
 }

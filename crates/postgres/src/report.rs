@@ -1,21 +1,25 @@
-//! What attempts say while they run, and how they took a wish to cancel them.
+//! Progress and logs of running attempts, and their responses to cancel requests.
 
 use task_engine_core::attempt::{AttemptId, Ending};
 use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{must_repeat, store_error};
 use crate::record::attempt_id;
-use crate::session::Ask;
+use crate::session::Executor;
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-const REPORT: &str = include_str!("../sql/report.sql");
-const LOGS: &str = include_str!("../sql/logs.sql");
-const RECORD_TOLD: &str = include_str!("../sql/record_told.sql");
+const SQL: &str = include_str!("../sql/engine/report.sql");
+const REPORT: &str = statement(SQL, "report");
+const LOGS: &str = statement(SQL, "logs");
+const LOGS_NEWEST: &str = statement(SQL, "logs_newest");
+const RECORD_CANCEL_RESPONSES: &str =
+    statement(include_str!("../sql/engine/record.sql"), "record_cancel_responses");
 
 impl Inner {
     pub(crate) async fn report(&self, reports: &[Report]) -> Result<Vec<AttemptId>, StoreError> {
@@ -74,8 +78,7 @@ impl Inner {
         filter: &LogFilter,
     ) -> Result<Vec<LogRow>, StoreError> {
         let client = self.connections.work().await?;
-        let sql = self.schema.sql(LOGS);
-        let sql = if filter.newest { sql.replace("/* DESC */", "DESC").into() } else { sql };
+        let sql = self.schema.sql(if filter.newest { LOGS_NEWEST } else { LOGS });
         let (after, before) = filter.bounds();
         let limit = i64::from(filter.limit);
         let rows = client
@@ -89,10 +92,10 @@ impl Inner {
         Ok(lines)
     }
 
-    /// Writes how the recorded ones of these took it that they were told to end.
-    pub(crate) async fn record_told(
+    /// Writes the cancel responses of those of these attempts that were recorded.
+    pub(crate) async fn record_cancel_responses(
         &self,
-        client: &impl Ask,
+        client: &impl Executor,
         endings: &[Ending],
         recorded: &[Row],
     ) -> Result<(), tokio_postgres::Error> {
@@ -107,7 +110,7 @@ impl Inner {
         let attempts: Vec<i32> = told.iter().map(|(id, _)| id.attempt).collect();
         let ago: Vec<i64> = told.iter().map(|(_, told)| micros(told.delivered.elapsed())).collect();
         let answers: Vec<&str> = told.iter().map(|(_, told)| told.reaction.as_str()).collect();
-        let sql = self.schema.sql(RECORD_TOLD);
+        let sql = self.schema.sql(RECORD_CANCEL_RESPONSES);
         client.execute(&sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
     }
 }

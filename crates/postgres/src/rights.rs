@@ -2,12 +2,14 @@
 //! out later has claimed tasks whose results it cannot write.
 
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::{Ask as _, Session};
+use crate::session::{Executor as _, Session};
 use crate::store::Inner;
 
-const MISSING_RIGHTS: &str = include_str!("../sql/missing_rights.sql");
+const MISSING_RIGHTS: &str =
+    statement(include_str!("../sql/operators/checks.sql"), "missing_rights");
 
 /// So many statements fit a message; they are enough to see what is wrong.
 const SHOWN_MAX: usize = 10;

@@ -6,47 +6,28 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
 use task_engine_store::scan::CreationTimes;
 use task_engine_store::scan::{Scan, ScanPage, ScanSource};
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::read::{json, task_row};
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::Inner;
 use crate::value::read;
 
-const SCAN: &str = include_str!("../sql/scan.sql");
-const SCAN_BOUND: &str = include_str!("../sql/scan_bound.sql");
-const ALL: &str = include_str!("../sql/scan_all.sql");
-const WAITING: &str = include_str!("../sql/scan_waiting.sql");
-const RUNNING: &str = include_str!("../sql/scan_running.sql");
-const UNHAPPY: &str = include_str!("../sql/scan_unhappy.sql");
-const FLOW: &str = include_str!("../sql/scan_flow.sql");
-const OWN: &str = include_str!("../sql/scan_own.sql");
-const IDS: &str = include_str!("../sql/scan_ids.sql");
-const CREATION_TIMES: &str = include_str!("../sql/creation_times.sql");
-
-/// The markers in the two statements.
-const BASE: &str = "/* base */";
-const WITHIN: &str = "/* within */";
-const UNION: &str = "\nUNION ALL\n";
-const NEWEST: &str = "ORDER BY id DESC LIMIT $3";
+const SQL: &str = include_str!("../sql/readers/scan.sql");
+const CREATION_TIMES: &str = statement(SQL, "creation_times");
 
 impl Inner {
     pub(crate) async fn scan(&self, scan: &Scan) -> Result<ScanPage, StoreError> {
         let client = self.connections.work().await?;
         let (from, before) = (scan.from.0, scan.before.0);
-        let own = scan.own_task_of_flow().map(|id| id.0);
-        let flow: Vec<&(dyn ToSql + Sync)> = match &scan.base {
-            ScanSource::Flow(name) => vec![name, &own],
-            _ => Vec::new(),
-        };
+        let source = Source::of(scan);
         let rows = i64::from(scan.rows);
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&from, &before, &rows];
-        parameters.extend(&flow);
-        let base = places(&scan.base, 4).into_iter().map(|place| format!("({place}{NEWEST})"));
-        let base = base.collect::<Vec<_>>().join(UNION);
-        let bound = self.schema.moved(&SCAN_BOUND.replace(BASE, &base));
+        parameters.extend(source.parameters());
+        let bound = self.schema.sql(source.bound());
         let bound = client.query_one(&bound, &parameters).await.map_err(|e| store_error(&e))?;
         let now = bound.get("now");
         let lowest: Option<i64> = bound.get("lowest");
@@ -71,8 +52,8 @@ impl Inner {
             &scan.with_error,
             &scan.with_json,
         ];
-        parameters.extend(&flow);
-        let step = self.schema.moved(&SCAN.replace(WITHIN, &within(&scan.base, 12)));
+        parameters.extend(source.parameters());
+        let step = self.schema.sql(source.step());
         let step = client.query(&step, &parameters).await.map_err(|e| store_error(&e))?;
         let tasks: Vec<_> = step.iter().map(found_task).collect();
         let down_to = match tasks.last() {
@@ -98,48 +79,59 @@ impl Inner {
     }
 }
 
-/// Which tasks a step looks at. All of them are a range of the key, which is read
-/// many times faster than by one probe a task.
-fn within(base: &ScanSource, free: usize) -> String {
-    match base {
-        ScanSource::All => "c.id >= $1 AND c.id < $2".to_owned(),
-        base => {
-            let places = places(base, free).join(UNION);
-            format!("c.id = ANY (ARRAY(SELECT b.id FROM ({places}) AS b))")
-        }
-    }
+/// Where a search reads ids, with the parameters of its statements.
+enum Source<'a> {
+    All,
+    Flow { name: &'a str, own_task: Option<i64> },
+    Ids(Vec<i64>),
+    Status { waiting: bool, running: bool, ended: Vec<&'static str> },
 }
 
-/// Where to look: one statement a place, whose first free parameter is this.
-fn places(base: &ScanSource, free: usize) -> Vec<String> {
-    match base {
-        ScanSource::All => vec![ALL.to_owned()],
-        ScanSource::Flow(_) => {
-            let named = FLOW.replace("/* flow */", &format!("${free}"));
-            vec![named, OWN.replace("/* own */", &format!("${}", free + 1))]
-        }
-        ScanSource::Ids(ids) => {
-            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-            vec![IDS.replace("/* ids */", &ids.join(","))]
-        }
-        ScanSource::WithStatus(statuses) => {
-            let mut places = Vec::new();
-            let mut failure_counts = Vec::new();
-            for status in statuses {
-                match status {
-                    TaskStatus::Waiting => places.push(WAITING.to_owned()),
-                    TaskStatus::Running => places.push(RUNNING.to_owned()),
-                    ended => failure_counts.push(format!("'{ended}'")),
+impl<'a> Source<'a> {
+    fn of(scan: &'a Scan) -> Self {
+        match &scan.base {
+            ScanSource::All => Self::All,
+            ScanSource::Flow(name) => {
+                Self::Flow { name, own_task: scan.own_task_of_flow().map(|id| id.0) }
+            }
+            ScanSource::Ids(ids) => Self::Ids(ids.iter().map(|id| id.0).collect()),
+            ScanSource::WithStatus(statuses) => {
+                let ended = |status: &&TaskStatus| {
+                    !matches!(status, TaskStatus::Waiting | TaskStatus::Running)
+                };
+                Self::Status {
+                    waiting: statuses.contains(&TaskStatus::Waiting),
+                    running: statuses.contains(&TaskStatus::Running),
+                    ended: statuses.iter().filter(ended).map(|status| status.as_str()).collect(),
                 }
             }
-            if !failure_counts.is_empty() {
-                places.push(UNHAPPY.replace("/* statuses */", &failure_counts.join(", ")));
-            }
-            if places.is_empty() {
-                // Nothing can be meant.
-                places.push(format!("{ALL} AND false\n"));
-            }
-            places
+        }
+    }
+
+    fn bound(&self) -> &'static str {
+        match self {
+            Self::All => const { statement(SQL, "scan_bound_all") },
+            Self::Flow { .. } => const { statement(SQL, "scan_bound_flow") },
+            Self::Ids(_) => const { statement(SQL, "scan_bound_ids") },
+            Self::Status { .. } => const { statement(SQL, "scan_bound_status") },
+        }
+    }
+
+    fn step(&self) -> &'static str {
+        match self {
+            Self::All => const { statement(SQL, "scan_all") },
+            Self::Flow { .. } => const { statement(SQL, "scan_flow") },
+            Self::Ids(_) => const { statement(SQL, "scan_ids") },
+            Self::Status { .. } => const { statement(SQL, "scan_status") },
+        }
+    }
+
+    fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        match self {
+            Self::All => Vec::new(),
+            Self::Flow { name, own_task } => vec![name, own_task],
+            Self::Ids(ids) => vec![ids],
+            Self::Status { waiting, running, ended } => vec![waiting, running, ended],
         }
     }
 }

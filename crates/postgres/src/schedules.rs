@@ -12,26 +12,28 @@ use task_engine_core::schedule::row::{
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::json::JsonIn;
-use crate::session::Ask as _;
+use crate::session::Executor as _;
 use crate::store::{Inner, from_micros};
 use crate::value::read;
 
-const SCHEDULE: &str = include_str!("../sql/schedule.sql");
-const SCHEDULES: &str = include_str!("../sql/schedules.sql");
-const INSERT: &str = include_str!("../sql/schedule_insert.sql");
-const UPDATE: &str = include_str!("../sql/schedule_update.sql");
-const REMOVE: &str = include_str!("../sql/schedule_remove.sql");
-const DUE: &str = include_str!("../sql/schedules_due.sql");
-const LOCK: &str = include_str!("../sql/schedules_lock.sql");
-const FIRE: &str = include_str!("../sql/schedules_fire.sql");
-const FIRED_SLOTS: &str = include_str!("../sql/fired_slots.sql");
-const SKIP: &str = include_str!("../sql/schedules_skip.sql");
-const RUN: &str = include_str!("../sql/schedule_run.sql");
-const EVENTS: &str = include_str!("../sql/schedule_events.sql");
+const SQL: &str = include_str!("../sql/schedules/schedules.sql");
+const SCHEDULE: &str = statement(SQL, "schedule");
+const SCHEDULES: &str = statement(SQL, "schedules");
+const INSERT: &str = statement(SQL, "insert");
+const UPDATE: &str = statement(SQL, "update");
+const REMOVE: &str = statement(SQL, "remove");
+const DUE: &str = statement(SQL, "due");
+const LOCK: &str = statement(SQL, "lock");
+const FIRE: &str = statement(SQL, "fire");
+const FIRED_SLOTS: &str = statement(SQL, "fired_slots");
+const SKIP: &str = statement(SQL, "skip");
+const RUN: &str = statement(SQL, "run");
+const EVENTS: &str = statement(SQL, "schedule_events");
 
 impl Inner {
     pub(crate) async fn schedule(
@@ -280,7 +282,7 @@ impl Inner {
 /// not see yet.
 const EVENTS_BEFORE: i64 = SCHEDULE_EVENTS_KEPT as i64 - 1;
 
-/// What the record of skipped slots is told.
+/// The parameters for skipped slots.
 #[derive(Default)]
 struct SkippedColumns {
     ids: Vec<i64>,
@@ -306,7 +308,7 @@ impl SkippedColumns {
     }
 }
 
-/// What the last step of firing is told: schedules, and slots with their tasks.
+/// The parameters of the last step of firing: schedules, and slots with their tasks.
 #[derive(Default)]
 struct Columns {
     ids: Vec<i64>,

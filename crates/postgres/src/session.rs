@@ -16,7 +16,7 @@ use futures_util::join;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Row, SimpleQueryMessage, Statement};
 
-use crate::error::in_words;
+use crate::error::error_text;
 use crate::pooler;
 
 pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
@@ -27,7 +27,7 @@ const REMEMBERED_MAX: usize = 500;
 
 /// How statements are sent.
 #[derive(Debug)]
-pub(crate) struct Manner {
+pub(crate) struct StatementMode {
     behind_pooler: AtomicBool,
     /// What each connection begins with: `SET a = b; SET …`.
     pub(crate) settings: String,
@@ -37,7 +37,7 @@ pub(crate) struct Manner {
     types: Mutex<HashMap<String, Arc<[Type]>>>,
 }
 
-impl Manner {
+impl StatementMode {
     pub(crate) fn new(settings: String, behind_pooler: bool) -> Self {
         Self {
             behind_pooler: AtomicBool::new(behind_pooler),
@@ -57,12 +57,12 @@ impl Manner {
             && error.code().is_some_and(pooler::forgot_a_statement)
             && !self.behind_pooler.swap(true, Ordering::Relaxed)
         {
-            tracing::warn!("{}: {}", pooler::REASON, in_words(error));
+            tracing::warn!("{}: {}", pooler::REASON, error_text(error));
         }
         answer
     }
 
-    async fn types(&self, ask: &impl Ask, sql: &str) -> Result<Arc<[Type]>, Error> {
+    async fn types(&self, ask: &impl Executor, sql: &str) -> Result<Arc<[Type]>, Error> {
         let known = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(types) = known().get(sql) {
             return Ok(types.clone());
@@ -92,11 +92,11 @@ impl Manner {
     }
 
     /// Sends a statement, as a transaction if it is in none. All three parts are
-    /// sent before the first is answered: whoever stops waiting leaves no open
+    /// sent before the first is answered: a caller that stops waiting leaves no open
     /// transaction behind.
     async fn send<T>(
         &self,
-        ask: &impl Ask,
+        ask: &impl Executor,
         statement: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         if !ask.alone() {
@@ -123,10 +123,10 @@ fn typed<'a>(
 /// Where statements are sent: a connection, or a transaction on it.
 ///
 /// Those that are *cached* stay prepared on a connection of PostgreSQL's own.
-pub(crate) trait Ask: Sync + Sized {
+pub(crate) trait Executor: Sync + Sized {
     fn client(&self) -> &Client;
 
-    fn manner(&self) -> &Manner;
+    fn mode(&self) -> &StatementMode;
 
     /// Whether there is a pooler in between.
     fn is_unnamed(&self) -> bool;
@@ -135,8 +135,8 @@ pub(crate) trait Ask: Sync + Sized {
     fn alone(&self) -> bool;
 
     /// How to do it behind a pooler, if there is one.
-    fn unnamed(&self) -> Option<&Manner> {
-        self.is_unnamed().then(|| self.manner())
+    fn unnamed(&self) -> Option<&StatementMode> {
+        self.is_unnamed().then(|| self.mode())
     }
 
     fn prepare_cached(&self, sql: &str) -> impl Future<Output = Result<Statement, Error>> + Send;
@@ -148,7 +148,7 @@ pub(crate) trait Ask: Sync + Sized {
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
         async move {
             match self.unnamed() {
-                None => self.manner().notice(self.client().query(sql, parameters).await),
+                None => self.mode().notice(self.client().query(sql, parameters).await),
                 Some(unnamed) => {
                     let parameters = typed(parameters, &unnamed.types(self, sql).await?);
                     unnamed.send(self, self.client().query_typed(sql, &parameters)).await
@@ -166,8 +166,8 @@ pub(crate) trait Ask: Sync + Sized {
             if self.is_unnamed() {
                 return self.query(sql, parameters).await;
             }
-            let statement = self.manner().notice(self.prepare_cached(sql).await)?;
-            self.manner().notice(self.client().query(&statement, parameters).await)
+            let statement = self.mode().notice(self.prepare_cached(sql).await)?;
+            self.mode().notice(self.client().query(&statement, parameters).await)
         }
     }
 
@@ -179,7 +179,7 @@ pub(crate) trait Ask: Sync + Sized {
     ) -> impl Future<Output = Result<Row, Error>> + Send {
         async move {
             match self.unnamed() {
-                None => self.manner().notice(self.client().query_one(sql, parameters).await),
+                None => self.mode().notice(self.client().query_one(sql, parameters).await),
                 Some(unnamed) => {
                     let parameters = typed(parameters, &unnamed.types(self, sql).await?);
                     unnamed.send(self, self.client().query_typed_one(sql, &parameters)).await
@@ -204,7 +204,7 @@ pub(crate) trait Ask: Sync + Sized {
     ) -> impl Future<Output = Result<u64, Error>> + Send {
         async move {
             match self.unnamed() {
-                None => self.manner().notice(self.client().execute(sql, parameters).await),
+                None => self.mode().notice(self.client().execute(sql, parameters).await),
                 Some(unnamed) => {
                     let parameters = typed(parameters, &unnamed.types(self, sql).await?);
                     unnamed.send(self, self.client().execute_typed(sql, &parameters)).await
@@ -222,14 +222,14 @@ pub(crate) trait Ask: Sync + Sized {
 /// A connection, back in its pool when dropped.
 pub(crate) struct Session {
     object: Object,
-    manner: Arc<Manner>,
+    mode: Arc<StatementMode>,
     /// As it was when the connection was had.
     is_unnamed: bool,
 }
 
 impl Session {
-    pub(crate) fn new(object: Object, manner: Arc<Manner>) -> Self {
-        Self { object, is_unnamed: manner.is_behind_pooler(), manner }
+    pub(crate) fn new(object: Object, mode: Arc<StatementMode>) -> Self {
+        Self { object, is_unnamed: mode.is_behind_pooler(), mode }
     }
 
     pub(crate) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
@@ -250,19 +250,19 @@ impl Session {
         let builder = if read_only { builder.read_only(true) } else { builder };
         let inner = builder.start().await?;
         if self.is_unnamed {
-            inner.batch_execute(&self.manner.local_settings).await?;
+            inner.batch_execute(&self.mode.local_settings).await?;
         }
-        Ok(Transaction { inner, manner: self.manner.clone(), is_unnamed: self.is_unnamed })
+        Ok(Transaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
     }
 }
 
-impl Ask for Session {
+impl Executor for Session {
     fn client(&self) -> &Client {
         &self.object
     }
 
-    fn manner(&self) -> &Manner {
-        &self.manner
+    fn mode(&self) -> &StatementMode {
+        &self.mode
     }
 
     fn is_unnamed(&self) -> bool {
@@ -281,7 +281,7 @@ impl Ask for Session {
 /// Rolled back when dropped.
 pub(crate) struct Transaction<'a> {
     inner: deadpool_postgres::Transaction<'a>,
-    manner: Arc<Manner>,
+    mode: Arc<StatementMode>,
     is_unnamed: bool,
 }
 
@@ -296,17 +296,17 @@ impl Transaction<'_> {
 
     pub(crate) async fn savepoint(&mut self, name: &str) -> Result<Transaction<'_>, Error> {
         let inner = self.inner.savepoint(name).await?;
-        Ok(Transaction { inner, manner: self.manner.clone(), is_unnamed: self.is_unnamed })
+        Ok(Transaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
     }
 }
 
-impl Ask for Transaction<'_> {
+impl Executor for Transaction<'_> {
     fn client(&self) -> &Client {
         self.inner.client()
     }
 
-    fn manner(&self) -> &Manner {
-        &self.manner
+    fn mode(&self) -> &StatementMode {
+        &self.mode
     }
 
     fn is_unnamed(&self) -> bool {

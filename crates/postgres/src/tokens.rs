@@ -3,19 +3,21 @@
 use jiff::Timestamp;
 use task_engine_core::ParseError;
 use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
 use task_engine_store::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
 use tokio_postgres::Row;
 
-use crate::error::{in_words, store_error};
-use crate::session::Ask as _;
+use crate::error::{error_text, store_error};
+use crate::session::Executor as _;
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-const TOKEN_ADD: &str = include_str!("../sql/token_add.sql");
-const TOKENS: &str = include_str!("../sql/tokens.sql");
-const TOKEN_REVOKE: &str = include_str!("../sql/token_revoke.sql");
-const TOKEN_BY_HASH: &str = include_str!("../sql/token_by_hash.sql");
-const TOKEN_TOUCH: &str = include_str!("../sql/token_touch.sql");
+const SQL: &str = include_str!("../sql/operators/tokens.sql");
+const TOKEN_ADD: &str = statement(SQL, "token_add");
+const TOKENS: &str = statement(SQL, "tokens");
+const TOKEN_REVOKE: &str = statement(SQL, "token_revoke");
+const TOKEN_BY_HASH: &str = statement(SQL, "token_by_hash");
+const TOKEN_TOUCH: &str = statement(SQL, "token_touch");
 
 impl Inner {
     pub(crate) async fn add_token(&self, new: &NewToken) -> Result<i64, StoreError> {
@@ -71,7 +73,7 @@ impl Inner {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!("the use of a token is not noted: {}", in_words(&error));
+                    tracing::debug!("the use of a token is not noted: {}", error_text(&error));
                 }
             }
         }

@@ -11,21 +11,23 @@ use task_engine_store::activity::{
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
+use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::locks::blocking_session;
-use crate::session::{Ask as _, Transaction};
+use crate::session::{Executor as _, Transaction};
 use crate::store::{Inner, micros};
 use crate::value::read;
 
-pub(crate) const HELD: &str = include_str!("../sql/activity_held.sql");
-const NEWEST: &str = include_str!("../sql/activity_newest.sql");
-const NEXT: &str = include_str!("../sql/activity_next.sql");
-const ENDINGS: &str = include_str!("../sql/endings.sql");
-const UNHAPPY: &str = include_str!("../sql/failure_counts.sql");
-const AHEAD: &str = include_str!("../sql/queue_position.sql");
-const LOCKED_BY: &str = include_str!("../sql/locked_by.sql");
+const SQL: &str = include_str!("../sql/readers/activity.sql");
+pub(crate) const HELD: &str = statement(SQL, "activity_held");
+const NEWEST: &str = statement(SQL, "activity_newest");
+const NEXT: &str = statement(SQL, "activity_next");
+const ENDINGS: &str = statement(SQL, "endings");
+const FAILURE_COUNTS: &str = statement(SQL, "failure_counts");
+const QUEUE_POSITION: &str = statement(SQL, "queue_position");
+const LOCKED_BY: &str = statement(SQL, "locked_by");
 
 impl Inner {
     pub(crate) async fn activity(&self, look: ActivityQuery) -> Result<Activity, StoreError> {
@@ -84,7 +86,7 @@ impl Inner {
     pub(crate) async fn failure_counts(&self) -> Result<FailureCounts, StoreError> {
         let client = self.connections.work().await?;
         let rows = client
-            .query(&self.schema.sql(UNHAPPY), &[&(FailureCounts::COUNTED_MAX + 1)])
+            .query(&self.schema.sql(FAILURE_COUNTS), &[&(FailureCounts::COUNTED_MAX + 1)])
             .await
             .map_err(|e| store_error(&e))?;
         let seen = |at: usize| rows.get(at).map_or(0, |row| read(row, "seen"));
@@ -98,7 +100,7 @@ impl Inner {
         let client = self.connections.work().await?;
         let rows = client
             .query(
-                &self.schema.sql(AHEAD),
+                &self.schema.sql(QUEUE_POSITION),
                 &[&look.id.0, &look.queues, &look.classes, &(BoundedCount::PER_LANE_MAX + 1)],
             )
             .await

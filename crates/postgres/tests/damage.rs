@@ -87,7 +87,7 @@ async fn times_that_no_clock_can_tell_are_refused() {
                  VALUES ('a', 'admin', sha256('a'), now(), '{time}')"
             ),
             format!(
-                "INSERT INTO task_engine.figures
+                "INSERT INTO task_engine.rollups
                  SELECT '{time}', 'a', 1, 0, 1, 0, 0, 0, 0, 0, h, h FROM (SELECT array_fill(0, '{{28}}')) AS f (h)"
             ),
         ] {

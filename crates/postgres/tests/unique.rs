@@ -330,7 +330,7 @@ async fn a_replacement_wakes() {
     fresh.create(replacing("k").after(Duration::from_secs(3600))).await;
     fresh
         .app
-        .batch_execute("INSERT INTO task_engine.sleepers VALUES (0, 0, '{default}', 0)")
+        .batch_execute("INSERT INTO task_engine.idle_claimers VALUES (0, 0, '{default}', 0)")
         .await
         .unwrap();
     let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();

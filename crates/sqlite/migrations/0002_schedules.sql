@@ -1,7 +1,7 @@
 -- Regular tasks: a slot fires once, however many processes share this file.
 
--- One row a schedule. Every write, and every slot that was dealt with, makes a
--- new version; whoever has seen an older one changes nothing.
+-- One row for each schedule. Every write and every processed slot make a new version; a
+-- writer that has read an older one changes nothing.
 CREATE TABLE task_engine_schedules (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT NOT NULL UNIQUE
@@ -9,7 +9,7 @@ CREATE TABLE task_engine_schedules (
     version      INTEGER NOT NULL DEFAULT 1,
     definition   TEXT NOT NULL
         CONSTRAINT a_schedule_has_at_most_1_mebibyte CHECK (length(CAST(definition AS BLOB)) <= 1048576),
-    -- What an application's code last said.
+    -- What an application declared last.
     declared     TEXT,
     overlap      TEXT NOT NULL
         CONSTRAINT overlap_is_allowed_skipped_or_waited_for CHECK (overlap IN ('allow', 'skip', 'wait')),
@@ -19,7 +19,7 @@ CREATE TABLE task_engine_schedules (
     pause_reason TEXT,
     -- Why it cannot fire.
     error        TEXT,
-    -- The next slot that has not been dealt with. Null: none is awaited.
+    -- The next slot that is not processed yet. Null: there is none.
     next_at      INTEGER,
     last_slot    INTEGER,
     last_task_id INTEGER,
@@ -34,8 +34,8 @@ CREATE TABLE task_engine_schedules (
 CREATE INDEX task_engine_schedules_by_next_at
     ON task_engine_schedules (next_at) WHERE next_at IS NOT NULL;
 
--- One row a slot that has fired, written with its task. The primary key is what
--- no mistake of anybody's can get around.
+-- One row for each fired slot, written with its task. The primary key makes sure that a
+-- slot fires once.
 CREATE TABLE task_engine_fired_slots (
     schedule_id INTEGER NOT NULL,
     slot        INTEGER NOT NULL,
@@ -46,9 +46,8 @@ CREATE TABLE task_engine_fired_slots (
 
 CREATE INDEX task_engine_fired_slots_by_task ON task_engine_fired_slots (task_id);
 
--- What happened to a schedule beside its firing: slots that were skipped, one row
--- a range however many there are in it, and tasks that were created by hand. The
--- newest 100 of a schedule are kept.
+-- Other events of a schedule: skipped slots, one row for each range, and tasks that
+-- were created manually. The newest 100 of a schedule are kept.
 CREATE TABLE task_engine_schedule_events (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     schedule_id  INTEGER NOT NULL,
@@ -67,8 +66,8 @@ CREATE TABLE task_engine_schedule_events (
 ) STRICT;
 CREATE INDEX task_engine_schedule_events_by_schedule ON task_engine_schedule_events (schedule_id, id);
 
--- How often schedules were changed; firing is no change. Whoever listens sees a
--- change by the higher number.
+-- How often schedules were changed; firing is no change. A listener sees a change by
+-- the higher number.
 CREATE TABLE task_engine_schedule_changes (
     id     INTEGER PRIMARY KEY CHECK (id = 1),
     number INTEGER NOT NULL

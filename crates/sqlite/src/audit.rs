@@ -14,7 +14,7 @@ use crate::moment::{micros, timestamp};
 use crate::value::read;
 
 pub(crate) fn audit(tx: &JobTransaction<'_>, entry: &NewAuditEntry) -> Result<i64, JobError> {
-    tx.db.prepare_cached(sql!("audit"))?.execute(params![
+    tx.db.prepare_cached(sql!("operators/audit", "audit"))?.execute(params![
         tx.now(),
         entry.actor(),
         entry.action(),
@@ -30,7 +30,10 @@ pub(crate) fn audit(tx: &JobTransaction<'_>, entry: &NewAuditEntry) -> Result<i6
 pub(crate) fn prune(tx: &JobTransaction<'_>, age: Duration, limit: u32) -> Result<u64, JobError> {
     check_prune(age).map_err(JobError::Store)?;
     let before = tx.now().saturating_sub(micros(age));
-    let pruned = tx.db.prepare_cached(sql!("audit_prune"))?.execute(params![before, limit])?;
+    let pruned = tx
+        .db
+        .prepare_cached(sql!("operators/audit", "prune_audit"))?
+        .execute(params![before, limit])?;
     Ok(pruned as u64)
 }
 
@@ -38,7 +41,7 @@ pub(crate) fn page(
     tx: &JobTransaction<'_>,
     filter: &AuditFilter,
 ) -> Result<Vec<AuditEntry>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("audit_page"))?;
+    let mut statement = tx.db.prepare_cached(sql!("operators/audit", "audit_page"))?;
     let mut rows = statement.query(params![
         filter.before.unwrap_or(i64::MAX),
         filter.limit,

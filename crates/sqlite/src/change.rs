@@ -1,5 +1,5 @@
 //! What an operator changes about tasks: edit those that wait, remove those that
-//! have ended. Whoever has the writer's transaction decides; nobody claims meanwhile.
+//! have ended. The writer's transaction excludes claims.
 
 use rusqlite::params;
 use task_engine_core::attempt::AttemptId;
@@ -11,7 +11,7 @@ use crate::connection_thread::JobTransaction;
 use crate::create::due_at;
 use crate::ending::wait;
 use crate::error::JobError;
-use crate::operate::{Place, find, forget, leave_queue};
+use crate::operate::{Place, delete_rows, find, leave_queue};
 use crate::read::held_tasks;
 
 pub(crate) fn edit(
@@ -26,7 +26,7 @@ pub(crate) fn edit(
         Place::Nowhere => return Ok(EditReport::NotFound),
     };
     let due = edit.due.map(|due| due_at(due, tx.moment));
-    tx.db.prepare_cached(sql!("replace_task"))?.execute(params![
+    tx.db.prepare_cached(sql!("engine/create", "replace_task"))?.execute(params![
         id.task_id.0,
         edit.parameters.as_ref().map(Json::as_str),
         None::<&str>,
@@ -57,6 +57,6 @@ pub(crate) fn delete(
             Place::Nowhere => DeleteReport::NotFound,
         });
     }
-    forget(tx, &ended)?;
+    delete_rows(tx, &ended)?;
     Ok(reports)
 }

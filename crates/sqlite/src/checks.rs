@@ -16,12 +16,6 @@ use crate::migrate;
 use crate::moment::{between, timestamp};
 use crate::value::read;
 
-macro_rules! check_sql {
-    ($name:literal) => {
-        include_str!(concat!("../sql/checks/", $name, ".sql"))
-    };
-}
-
 const WAL_WARNING_BYTES: u64 = 256 << 20;
 const HOUR_US: i64 = 3_600_000_000;
 
@@ -129,7 +123,7 @@ fn wal(path: &Path) -> Check {
         return Check::bad(
             NAME,
             Verdict::Warning,
-            format!("{words}: somebody keeps a transaction open, so it cannot be emptied"),
+            format!("{words}: a transaction is open, so it cannot be emptied"),
             "end that transaction, then: PRAGMA wal_checkpoint(TRUNCATE)",
         );
     }
@@ -148,7 +142,9 @@ fn megabytes(bytes: u64) -> String {
 
 fn version(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     const NAME: &str = "tables";
-    let there = tx.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
+    let there = tx
+        .db
+        .query_row(sql!("engine/migrations", "migrations_version"), [], |row| row.get::<_, i64>(0));
     let latest = migrate::latest();
     Ok(match there {
         Ok(there) if there == latest => Check::ok(NAME, format!("version {there}")),
@@ -212,7 +208,7 @@ fn drift(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
 }
 
 fn objects(db: &Connection) -> rusqlite::Result<Objects> {
-    let mut statement = db.prepare(check_sql!("objects"))?;
+    let mut statement = db.prepare(sql!("operators/checks", "objects"))?;
     let rows =
         statement.query_map([], |row| Ok((read(row, 1)?, (read(row, 0)?, read(row, 2)?))))?;
     rows.collect()
@@ -243,10 +239,10 @@ fn facts(tx: &JobTransaction<'_>, depth: Depth) -> Result<CheckFacts, JobError> 
     let now = tx.now();
     let paused = crate::queues::paused(tx)?;
     let paused_for = paused.iter().map(|p| between(p.paused_at.as_microsecond(), now)).collect();
-    let mut broken = tx.db.prepare_cached(check_sql!("broken_schedules"))?;
+    let mut broken = tx.db.prepare_cached(sql!("operators/checks", "broken_schedules"))?;
     let broken = broken.query_map([], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
-    let mut failed = tx.db.prepare_cached(check_sql!("failed"))?;
+    let mut failed = tx.db.prepare_cached(sql!("operators/checks", "failed"))?;
     let failed = failed.query_map(params![now - HOUR_US, limit], |row| {
         Ok(FailedClass {
             class: read(row, 0)?,
@@ -270,8 +266,8 @@ fn facts(tx: &JobTransaction<'_>, depth: Depth) -> Result<CheckFacts, JobError> 
 }
 
 fn lanes(tx: &JobTransaction<'_>) -> Result<Vec<WaitingLane>, JobError> {
-    let mut next = tx.db.prepare_cached(sql!("pulse_next_class"))?;
-    let mut first = tx.db.prepare_cached(check_sql!("first_due"))?;
+    let mut next = tx.db.prepare_cached(sql!("engine/instances", "next_waiting_class"))?;
+    let mut first = tx.db.prepare_cached(sql!("operators/checks", "first_due"))?;
     let mut at = (String::new(), String::new());
     let mut lanes = Vec::new();
     for _ in 0..LANES_MAX {

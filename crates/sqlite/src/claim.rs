@@ -68,7 +68,7 @@ impl fmt::Debug for SqliteClaimer {
 /// Takes up to `limit` due tasks in the order of priority, time and id.
 ///
 /// The writer's transaction keeps everybody else out, so nothing is ever locked
-/// by somebody: there is more, or there is nothing.
+/// by others: there is more, or there is nothing.
 pub(crate) fn claim(
     tx: &JobTransaction<'_>,
     wanted: &Wanted,
@@ -77,7 +77,7 @@ pub(crate) fn claim(
 ) -> Result<Claim, JobError> {
     let alive: bool = tx
         .db
-        .prepare_cached(sql!("instance_alive"))?
+        .prepare_cached(sql!("engine/claim", "instance_alive"))?
         .query_row([wanted.instance.0], |row| row.get(0))?;
     if !alive {
         return Err(JobError::Store(StoreError::InstanceOver));
@@ -92,7 +92,7 @@ pub(crate) fn claim(
             .iter()
             .map(|task| (task.id.task_id, task.id.attempt, task.retry_number))
             .collect();
-        tx.db.prepare_cached(sql!("claim_insert"))?.execute(params![
+        tx.db.prepare_cached(sql!("engine/claim", "claim_insert"))?.execute(params![
             id.0,
             wanted.instance.0,
             tx.now(),
@@ -117,7 +117,7 @@ fn pick(tx: &JobTransaction<'_>, wanted: &Wanted, limit: usize) -> Result<Picked
     let mut waiting = Vec::with_capacity(limit);
     let mut seen = Vec::new();
     let mut next_due = None;
-    let mut statement = tx.db.prepare_cached(sql!("claim_lanes"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/claim", "claim_lanes"))?;
     let mut lanes = statement
         .query_map(params![wanted.queues, wanted.classes, wanted.lowest_priority], |row| {
             Ok(Lane::new(read(row, 0)?, read(row, 1)?, read(row, 2)?))

@@ -17,7 +17,7 @@ use crate::moment::micros;
 /// How far the clock of this database is ahead of the machine's, in
 /// microseconds. There is no such table where no test has moved the clock.
 pub(crate) fn ahead(db: &Connection) -> i64 {
-    let read = db.prepare_cached(sql!("testing/clock"));
+    let read = db.prepare_cached(sql!("testing/clock", "clock"));
     read.and_then(|mut read| read.query_row([], |row| row.get(0))).unwrap_or(0)
 }
 
@@ -33,12 +33,12 @@ impl SqliteStore {
 }
 
 fn advance(tx: &JobTransaction<'_>, by: Duration) -> Result<(), JobError> {
-    tx.db.execute_batch(sql!("testing/create_clock"))?;
+    tx.db.execute_batch(sql!("testing/clock", "create_clock"))?;
     // What no calendar can show, no clock should.
     let ahead = ahead(tx.db);
     let year_9000 = 221_845_392_000_000_000 - (tx.now() - ahead);
     let ahead = ahead.saturating_add(micros(by)).min(year_9000);
-    tx.db.execute(sql!("testing/move_clock"), [ahead])?;
+    tx.db.execute(sql!("testing/clock", "move_clock"), [ahead])?;
     tx.brings_work.set(true);
     tx.changes_schedules.set(true);
     Ok(())

@@ -13,10 +13,10 @@ use crate::record::{Recorded, record_one, sweep_cancel_requests};
 
 /// Completes a task inside a transaction of the application's own: it is done if
 /// that commits, and never was if it rolls back. A [`rusqlite::Transaction`] on
-/// the store's file can be passed as it is. Call it last: nobody else can write
+/// the store's file can be passed as it is. Call it last: no other transaction can write
 /// to the file until the transaction ends.
 ///
-/// [`StoreError::AttemptOver`] means that somebody else has ended the attempt.
+/// [`StoreError::AttemptOver`] means that the attempt has been ended otherwise.
 /// The whole transaction has been rolled back then, so that nothing of it can be
 /// committed by mistake; after any other error it is as it was before the call.
 pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(), StoreError> {
@@ -49,10 +49,10 @@ pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(
 fn complete(tx: &JobTransaction<'_>, completion: &Completion) -> Result<bool, JobError> {
     let id = completion.id;
     // The lock comes first, as for the writer: what is read after it is true.
-    tx.db.prepare_cached(sql!("complete_lock"))?.execute([])?;
+    tx.db.prepare_cached(sql!("engine/complete", "complete_lock"))?.execute([])?;
     let claim: Option<(i64, String)> = tx
         .db
-        .prepare_cached(sql!("complete_claim"))?
+        .prepare_cached(sql!("engine/complete", "complete_claim"))?
         .query_row([completion.claim_id.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((instance_id, attempts)) = claim else {
@@ -88,11 +88,11 @@ pub(crate) fn all_completed(tx: &JobTransaction<'_>, endings: &[Ending]) -> Resu
 }
 
 fn is_completed(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
-    let mut ask = tx.db.prepare_cached(sql!("completed"))?;
+    let mut ask = tx.db.prepare_cached(sql!("engine/complete", "completed"))?;
     Ok(ask.exists(params![ending.id.task_id.0, ending.id.attempt, ending.claim_id.0])?)
 }
 
-/// In the writer's transaction no transaction of anybody else's has written anything
+/// In the writer's transaction no other transaction has written anything
 /// that is not there to be seen: what is not completed now never will be.
 pub(crate) fn settle(
     tx: &JobTransaction<'_>,

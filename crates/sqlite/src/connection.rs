@@ -45,7 +45,7 @@ pub(crate) fn open(path: &Path, place: &str) -> Result<Connection, StoreError> {
 }
 
 /// Which files a path means. SQLite goes on writing to one that was deleted or
-/// replaced, and says that it is committed: nobody would ever find it again.
+/// replaced, and reports that it is committed: the data would be lost.
 #[derive(Debug)]
 pub(crate) struct FileMark {
     path: PathBuf,

@@ -22,9 +22,9 @@ pub(crate) struct JobTransaction<'a> {
     pub(crate) moment: Moment,
     /// Whether something waits that did not before.
     pub(crate) brings_work: Cell<bool>,
-    /// Whether somebody wants something cancelled that did not before.
+    /// Whether there is a new cancel request.
     pub(crate) wants_cancel: Cell<bool>,
-    /// Whether somebody has changed a schedule.
+    /// Whether a schedule has changed.
     pub(crate) changes_schedules: Cell<bool>,
 }
 
@@ -86,7 +86,7 @@ impl ConnectionThread {
         work: impl FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Question { work: Some(work), outcome: None, reply });
+        let job = Box::new(QueuedJob { work: Some(work), outcome: None, reply });
         let closed = || StoreError::Unavailable(format!("{}: its thread has ended", self.place));
         let jobs = self.jobs.as_ref().ok_or_else(closed)?;
         jobs.send(job).map_err(|_| closed())?;
@@ -110,13 +110,13 @@ pub(crate) trait Job: Send {
     fn answer(self: Box<Self>, committed: Result<(), &rusqlite::Error>, place: &str);
 }
 
-struct Question<T, F> {
+struct QueuedJob<T, F> {
     work: Option<F>,
     outcome: Option<Result<T, JobError>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, F> Job for Question<T, F>
+impl<T, F> Job for QueuedJob<T, F>
 where
     T: Send,
     F: FnOnce(&JobTransaction<'_>) -> Result<T, JobError> + Send,
@@ -141,7 +141,7 @@ where
             (_, Err(error)) => Err(explain(error, place)),
             (None, Ok(())) => Err(StoreError::Unavailable(format!("{place}: not done"))),
         };
-        // Nobody waits for it any more: what has committed has committed.
+        // The caller may have stopped waiting; the commit stands.
         let _ = self.reply.send(answer);
     }
 }

@@ -85,8 +85,8 @@ pub(crate) struct Insert<'a> {
 impl<'a> Insert<'a> {
     fn prepare(tx: &JobTransaction<'a>) -> Result<Self, JobError> {
         Ok(Self {
-            created: tx.db.prepare_cached(sql!("create_task"))?,
-            waiting: tx.db.prepare_cached(sql!("wait_first"))?,
+            created: tx.db.prepare_cached(sql!("engine/create", "create_task"))?,
+            waiting: tx.db.prepare_cached(sql!("engine/create", "enqueue"))?,
         })
     }
 

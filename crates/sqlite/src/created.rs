@@ -17,7 +17,7 @@ use crate::moment::timestamp;
 pub fn created_in(connection: &Connection, class: &str) -> Result<Vec<CreatedTask>, StoreError> {
     let read = || {
         let last = committed(connection)?;
-        let mut statement = connection.prepare(sql!("testing/created"))?;
+        let mut statement = connection.prepare(sql!("testing/clock", "created"))?;
         let rows = statement.query_map((last, class), created)?;
         rows.collect::<rusqlite::Result<Vec<_>>>()
     };
@@ -25,7 +25,8 @@ pub fn created_in(connection: &Connection, class: &str) -> Result<Vec<CreatedTas
 }
 
 fn committed(connection: &Connection) -> rusqlite::Result<i64> {
-    let newest = |db: &Connection| db.query_row(sql!("testing/last_task"), [], |row| row.get(0));
+    let newest =
+        |db: &Connection| db.query_row(sql!("testing/clock", "last_task"), [], |row| row.get(0));
     if connection.is_autocommit() {
         return newest(connection);
     }
@@ -34,7 +35,7 @@ fn committed(connection: &Connection) -> rusqlite::Result<i64> {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             newest(&Connection::open_with_flags(path, flags)?)
         }
-        // A private database: nobody else sees it, and all of it is this one's.
+        // A private database: no other connection sees it.
         _ => Ok(0),
     }
 }

@@ -1,4 +1,4 @@
-//! The end of an attempt: written here, whoever decided it.
+//! The end of an attempt.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -38,8 +38,8 @@ impl<'t> Fence<'t> {
     pub(crate) fn new(tx: &'t JobTransaction<'t>) -> Result<Self, JobError> {
         Ok(Self {
             tx,
-            exists: tx.db.prepare_cached(sql!("task_exists"))?,
-            end: tx.db.prepare_cached(sql!("end_attempt"))?,
+            exists: tx.db.prepare_cached(sql!("engine/record", "task_exists"))?,
+            end: tx.db.prepare_cached(sql!("engine/record", "end_attempt"))?,
             there: Vec::new(),
         })
     }
@@ -54,7 +54,7 @@ impl<'t> Fence<'t> {
         let mut ids: Vec<i64> = attempts.map(|id| id.task_id.0).collect();
         ids.sort_unstable();
         ids.dedup();
-        let mut count = self.tx.db.prepare_cached(sql!("tasks_exist"))?;
+        let mut count = self.tx.db.prepare_cached(sql!("engine/record", "tasks_exist"))?;
         for row in ids.chunk_by(|id, next| id.checked_add(1) == Some(*next)) {
             let [first, .., last] = *row else { continue };
             let found: i64 = count.query_row([first, last], |row| row.get(0))?;
@@ -121,7 +121,7 @@ pub(crate) fn wait(
     due_at: i64,
     retry_number: u32,
 ) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("wait_again"))?.execute(params![
+    tx.db.prepare_cached(sql!("engine/record", "requeue"))?.execute(params![
         ended.task_id.0,
         due_at,
         ended.attempt.saturating_add(1),

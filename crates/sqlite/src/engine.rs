@@ -79,6 +79,6 @@ impl EngineStore for SqliteStore {
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()> {
         let shared = &self.shared;
         let path = shared.path.as_deref();
-        Box::pin(listen::listen(&shared.hints, path, &shared.location, hear))
+        Box::pin(listen::listen(&shared.wake_ups, path, &shared.location, hear))
     }
 }

@@ -1,4 +1,4 @@
-//! What went wrong, in the words of whoever has to act on it.
+//! Errors of jobs, and their messages.
 
 use rusqlite::{Error, ErrorCode};
 use task_engine_store::error::StoreError;

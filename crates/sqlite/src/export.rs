@@ -18,12 +18,6 @@ use crate::schedules::event_kind;
 use crate::value::read;
 
 /// A statement that is about one row of another.
-macro_rules! export_sql {
-    ($name:literal) => {
-        include_str!(concat!("../sql/export/", $name, ".sql"))
-    };
-}
-
 pub(crate) fn export(
     tx: &JobTransaction<'_>,
     filter: &ExportFilter,
@@ -31,13 +25,13 @@ pub(crate) fn export(
     mut to: Sink,
 ) -> Result<(), JobError> {
     let mut end = End::default();
-    // False: whoever reads has seen enough.
+    // False: the reader wants no more.
     let mut tell = |line: Line| {
         end.count(&line);
         to(line)
     };
     let _ = tell(Line::Header(header(tx, filter, place)?))
-        && each(tx, export_sql!("instances"), [], |row| {
+        && each(tx, sql!("operators/export", "instances"), [], |row| {
             Ok(tell(Line::Instance(Box::new(instance(row)?))))
         })?
         && crate::queues::paused(tx)?.into_iter().all(|paused| {
@@ -48,14 +42,14 @@ pub(crate) fn export(
             }))
         })
         && tasks(tx, filter, &mut |task| tell(task.into_line()))?
-        && each(tx, export_sql!("schedules"), [], |row| {
+        && each(tx, sql!("operators/export", "schedules"), [], |row| {
             Ok(tell(Line::Schedule(Box::new(schedule(tx, row)?))))
         })?
         && to(Line::End(end));
     Ok(())
 }
 
-/// Hands over rows until somebody wants no more.
+/// Passes rows on until the reader wants no more.
 fn each(
     tx: &JobTransaction<'_>,
     statement: &str,
@@ -88,7 +82,7 @@ fn header(
 ) -> Result<Header, JobError> {
     let ids = |row: &Row<'_>| Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?));
     let (last_task_id, last_instance_id, last_schedule_id) =
-        tx.db.query_row(export_sql!("last_ids"), [], ids)?;
+        tx.db.query_row(sql!("operators/export", "last_ids"), [], ids)?;
     Ok(Header {
         task_engine_export: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,7 +121,7 @@ fn tasks(
     take: &mut dyn FnMut(TaskRecord) -> bool,
 ) -> Result<bool, JobError> {
     let mut held = HashMap::new();
-    each(tx, export_sql!("held"), [], |row| {
+    each(tx, sql!("operators/export", "held"), [], |row| {
         let running = RunningRecord {
             attempt: read(row, 1)?,
             retry_number: read(row, 2)?,
@@ -138,7 +132,7 @@ fn tasks(
         held.insert(read::<i64>(row, 0)?, running);
         Ok(true)
     })?;
-    each(tx, export_sql!("tasks"), [], |row| {
+    each(tx, sql!("operators/export", "tasks"), [], |row| {
         let task = task(tx, row, &held)?;
         Ok(!filter.wants(task.status) || take(task))
     })
@@ -171,8 +165,8 @@ fn task(
         has_unique_key: read(row, 11)?,
         waiting,
         running: held.get(&id).copied(),
-        executions: all(tx, export_sql!("executions"), id, execution)?,
-        late_results: all(tx, export_sql!("late_results"), id, |row| {
+        executions: all(tx, sql!("operators/export", "executions"), id, execution)?,
+        late_results: all(tx, sql!("operators/export", "late_results"), id, |row| {
             Ok(LateRecord {
                 attempt: read(row, 0)?,
                 arrived_at: timestamp(read(row, 1)?),
@@ -180,7 +174,7 @@ fn task(
                 error: json(row, 3)?,
             })
         })?,
-        progress: all(tx, export_sql!("progress"), id, |row| {
+        progress: all(tx, sql!("operators/export", "progress"), id, |row| {
             Ok(ProgressRecord {
                 attempt: read(row, 0)?,
                 version: read(row, 1)?,
@@ -190,7 +184,7 @@ fn task(
                 reported_at: time(row, 5)?,
             })
         })?,
-        logs: all(tx, export_sql!("logs"), id, |row| {
+        logs: all(tx, sql!("operators/export", "logs"), id, |row| {
             Ok(LogRecord {
                 attempt: read(row, 0)?,
                 line: read(row, 1)?,
@@ -199,11 +193,11 @@ fn task(
                 message: read(row, 4)?,
             })
         })?,
-        cancellations: all(tx, export_sql!("cancellations"), id, |row| {
+        cancellations: all(tx, sql!("operators/export", "cancellations"), id, |row| {
             Ok(CancellationRecord {
                 attempt: read(row, 0)?,
                 requested_at: timestamp(read(row, 1)?),
-                told_at: time(row, 2)?,
+                delivered_at: time(row, 2)?,
                 answer: read(row, 3)?,
             })
         })?,
@@ -247,14 +241,14 @@ fn schedule(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Jo
         last_task_id: read(row, 12)?,
         created_at: timestamp(read(row, 13)?),
         updated_at: timestamp(read(row, 14)?),
-        fired_slots: all(tx, export_sql!("fired_slots"), id, |row| {
+        fired_slots: all(tx, sql!("operators/export", "fired_slots"), id, |row| {
             Ok(FiredRecord {
                 slot: timestamp(read(row, 0)?),
                 task_id: read(row, 1)?,
                 fired_at: timestamp(read(row, 2)?),
             })
         })?,
-        events: all(tx, export_sql!("schedule_events"), id, |row| {
+        events: all(tx, sql!("operators/export", "schedule_events"), id, |row| {
             Ok(ScheduleEventRecord {
                 kind: event_kind(row)?,
                 first_slot: time(row, 1)?,

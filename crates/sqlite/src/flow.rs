@@ -14,7 +14,7 @@ use crate::value::read;
 
 /// A page, oldest first.
 pub(crate) fn flow(tx: &JobTransaction<'_>, page: &FlowPage) -> Result<Vec<FlowTask>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("flow_ids"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/flow", "flow_ids"))?;
     let after = page.after.map_or(0, |id| id.0);
     let own = page.own_task().map(|id| id.0);
     let ids: Vec<i64> = statement
@@ -35,7 +35,7 @@ fn flow_task(
     };
     let (context, due_at): (String, i64) = tx
         .db
-        .prepare_cached(sql!("flow_task"))?
+        .prepare_cached(sql!("readers/flow", "flow_task"))?
         .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let mut executions = ended(tx, id)?;
     executions.extend(held.get(&id).map(|held| {
@@ -59,7 +59,7 @@ fn flow_task(
 }
 
 fn ended(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("flow_executions"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/flow", "flow_executions"))?;
     let mut rows = statement.query([id.0])?;
     let mut attempts = Vec::new();
     while let Some(row) = rows.next()? {

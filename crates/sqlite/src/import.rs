@@ -12,12 +12,6 @@ use task_engine_store::export::{
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
 
-macro_rules! import_sql {
-    ($name:literal) => {
-        include_str!(concat!("../sql/import/", $name, ".sql"))
-    };
-}
-
 pub(crate) fn import(tx: &JobTransaction<'_>, file: File, ids: Ids) -> Result<Imported, JobError> {
     // A conflict that is met half-way is an answer, and leaves nothing behind.
     tx.db.execute_batch("SAVEPOINT task_engine_import")?;
@@ -27,7 +21,7 @@ pub(crate) fn import(tx: &JobTransaction<'_>, file: File, ids: Ids) -> Result<Im
     } else {
         tx.brings_work.set(true);
         tx.changes_schedules.set(true);
-        tx.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
+        tx.db.prepare_cached(sql!("schedules/schedules", "schedule_changed"))?.execute([])?;
     }
     tx.db.execute_batch("RELEASE task_engine_import")?;
     Ok(imported)
@@ -36,13 +30,13 @@ pub(crate) fn import(tx: &JobTransaction<'_>, file: File, ids: Ids) -> Result<Im
 fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, JobError> {
     let header = file.header().clone();
     let last: (i64, i64, i64) =
-        tx.db.query_row(include_str!("../sql/export/last_ids.sql"), [], |row| {
+        tx.db.query_row(sql!("operators/export", "last_ids"), [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
     let mut shift = Shift { tasks: 0, instances: last.1, schedules: 0 };
     if ids == Ids::New {
         (shift.tasks, shift.schedules) = (last.0, last.2);
-    } else if !tx.db.query_row(import_sql!("is_empty"), [], |row| row.get(0))? {
+    } else if !tx.db.query_row(sql!("operators/import", "is_empty"), [], |row| row.get(0))? {
         return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
     }
     if !shift.fits(&header) {
@@ -58,7 +52,7 @@ fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, J
             Line::Instance(one) => instance(tx, &one)?,
             Line::PausedQueue(paused) => put(
                 tx,
-                import_sql!("paused_queue"),
+                sql!("operators/import", "paused_queue"),
                 params![paused.queue, paused.reason, paused.paused_at.as_microsecond()],
             )?,
             Line::Task(one) => {
@@ -71,7 +65,7 @@ fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, J
             Line::Schedule(one) => {
                 let there: Option<i64> = tx
                     .db
-                    .prepare_cached(sql!("schedule"))?
+                    .prepare_cached(sql!("schedules/schedules", "schedule"))?
                     .query_row([&one.name], |row| row.get(0))
                     .optional()?;
                 // CancelResponse at the end: a file that is wrong is so in any case.
@@ -93,8 +87,8 @@ fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, J
         ("task_engine_instances", last.1.max(header.last_instance_id + shift.instances)),
         ("task_engine_schedules", last.2.max(header.last_schedule_id + shift.schedules)),
     ] {
-        put(tx, import_sql!("forget_sequence"), [table])?;
-        put(tx, import_sql!("set_sequence"), params![table, seq])?;
+        put(tx, sql!("operators/import", "delete_sequence"), [table])?;
+        put(tx, sql!("operators/import", "set_sequence"), params![table, seq])?;
     }
     holders.sort_unstable();
     holders.dedup();
@@ -122,7 +116,7 @@ fn instance(tx: &JobTransaction<'_>, one: &InstanceRecord) -> Result<(), JobErro
     let lost_at = if is_over { micros(one.lost_at) } else { Some(tx.now()) };
     put(
         tx,
-        import_sql!("instance"),
+        sql!("operators/import", "instance"),
         params![
             one.id,
             one.name,
@@ -146,7 +140,7 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
     let id = one.id;
     put(
         tx,
-        import_sql!("task"),
+        sql!("operators/import", "task"),
         params![
             id,
             one.class,
@@ -162,7 +156,7 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
         let due_at = w.due_at.as_microsecond();
         put(
             tx,
-            import_sql!("waiting"),
+            sql!("operators/import", "waiting"),
             params![id, one.queue, one.class, one.priority, due_at, w.attempt, w.retry_number],
         )?;
     }
@@ -171,17 +165,17 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
         let claim = (r.instance_id << 40) + claim;
         put(
             tx,
-            import_sql!("claim"),
+            sql!("operators/import", "claim"),
             params![claim, r.instance_id, claimed_at, id, r.attempt, r.retry_number],
         )?;
         if let Some(at) = micros(r.cancel_requested_at) {
-            put(tx, import_sql!("cancel_request"), params![id, r.attempt, at])?;
+            put(tx, sql!("operators/import", "cancel_request"), params![id, r.attempt, at])?;
         }
     }
     for e in &one.executions {
         put(
             tx,
-            import_sql!("execution"),
+            sql!("operators/import", "execution"),
             params![
                 id,
                 e.attempt,
@@ -201,7 +195,7 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
         let holder = one.executions.iter().find(|e| e.attempt == late.attempt);
         put(
             tx,
-            import_sql!("late_result"),
+            sql!("operators/import", "late_result"),
             params![
                 id,
                 late.attempt,
@@ -215,14 +209,14 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
     for p in &one.progress {
         put(
             tx,
-            import_sql!("progress"),
+            sql!("operators/import", "progress"),
             params![id, p.attempt, p.version, p.lines, p.percent, p.message, micros(p.reported_at)],
         )?;
     }
     for log in &one.logs {
         put(
             tx,
-            import_sql!("log"),
+            sql!("operators/import", "log"),
             params![
                 id,
                 log.attempt,
@@ -236,12 +230,18 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
     for c in &one.cancellations {
         put(
             tx,
-            import_sql!("cancellation"),
-            params![id, c.attempt, c.requested_at.as_microsecond(), micros(c.told_at), c.answer],
+            sql!("operators/import", "cancellation"),
+            params![
+                id,
+                c.attempt,
+                c.requested_at.as_microsecond(),
+                micros(c.delivered_at),
+                c.answer
+            ],
         )?;
     }
     if let Some(key) = one.unique_key().filter(|_| one.has_unique_key) {
-        put(tx, import_sql!("unique_key"), params![one.class, key, id])?;
+        put(tx, sql!("operators/import", "unique_key"), params![one.class, key, id])?;
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
 fn schedule(tx: &JobTransaction<'_>, one: &ScheduleRecord) -> Result<(), JobError> {
     put(
         tx,
-        import_sql!("schedule"),
+        sql!("operators/import", "schedule"),
         params![
             one.id,
             one.version,
@@ -270,12 +270,16 @@ fn schedule(tx: &JobTransaction<'_>, one: &ScheduleRecord) -> Result<(), JobErro
     )?;
     for fired in &one.fired_slots {
         let (slot, fired_at) = (fired.slot.as_microsecond(), fired.fired_at.as_microsecond());
-        put(tx, import_sql!("fired_slot"), params![one.id, slot, fired.task_id, fired_at])?;
+        put(
+            tx,
+            sql!("operators/import", "fired_slot"),
+            params![one.id, slot, fired.task_id, fired_at],
+        )?;
     }
     for event in &one.events {
         put(
             tx,
-            import_sql!("schedule_event"),
+            sql!("operators/import", "schedule_event"),
             params![
                 one.id,
                 event.kind.as_str(),

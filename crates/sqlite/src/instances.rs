@@ -1,4 +1,4 @@
-//! Lives of engines: their beginning, their heartbeats, and their end.
+//! Engine sessions: register, heartbeat, unregister.
 
 use std::collections::BTreeSet;
 
@@ -26,19 +26,20 @@ const LOOKS_MAX: usize = 1000;
 pub(crate) fn register(tx: &JobTransaction<'_>, new: &NewInstance) -> Result<InstanceId, JobError> {
     // Rounded up: a lease is never shorter than was asked for.
     let lease_ms = new.lease.as_micros().div_ceil(1000);
-    let inserted = tx.db.prepare_cached(sql!("instance_insert"))?.execute(params![
-        new.name,
-        new.host,
-        new.pid,
-        new.process,
-        new.version,
-        new.workers,
-        i64::try_from(lease_ms).unwrap_or(i64::MAX / 1000),
-        serde_json::to_string(&new.queues)?,
-        serde_json::to_string(&new.classes)?,
-        tx.now(),
-        serde_json::to_string(&new.pools)?,
-    ])?;
+    let inserted =
+        tx.db.prepare_cached(sql!("engine/instances", "instance_insert"))?.execute(params![
+            new.name,
+            new.host,
+            new.pid,
+            new.process,
+            new.version,
+            new.workers,
+            i64::try_from(lease_ms).unwrap_or(i64::MAX / 1000),
+            serde_json::to_string(&new.queues)?,
+            serde_json::to_string(&new.classes)?,
+            tx.now(),
+            serde_json::to_string(&new.pools)?,
+        ])?;
     if inserted == 0 {
         return Err(JobError::Store(StoreError::NameTaken(new.name.clone())));
     }
@@ -49,8 +50,10 @@ pub(crate) fn heartbeat(
     tx: &JobTransaction<'_>,
     instance: InstanceId,
 ) -> Result<HeartbeatReply, JobError> {
-    let renewed =
-        tx.db.prepare_cached(sql!("instance_heartbeat"))?.execute([instance.0, tx.now()])?;
+    let renewed = tx
+        .db
+        .prepare_cached(sql!("engine/instances", "instance_heartbeat"))?
+        .execute([instance.0, tx.now()])?;
     if renewed == 0 {
         return Ok(HeartbeatReply::default());
     }
@@ -58,19 +61,28 @@ pub(crate) fn heartbeat(
     Ok(HeartbeatReply {
         alive: true,
         now: timestamp(tx.now()),
-        claims: all(tx, sql!("pulse_claims"), [instance.0], |row| Ok(ClaimId(read(row, 0)?)))?,
-        cancel: all(tx, sql!("pulse_cancel"), [instance.0], attempt_id)?,
-        // One writer: a wish and an ending cannot meet.
+        claims: all(tx, sql!("engine/instances", "heartbeat_claims"), [instance.0], |row| {
+            Ok(ClaimId(read(row, 0)?))
+        })?,
+        cancel: all(tx, sql!("engine/instances", "heartbeat_cancel"), [instance.0], attempt_id)?,
+        // One writer: a request and an ending cannot be concurrent.
         lingering: Vec::new(),
-        expired: all(tx, sql!("pulse_expired"), [instance.0, tx.now()], instance_id)?,
-        orphaned: all(tx, sql!("pulse_orphaned"), [], instance_id)?,
+        expired: all(
+            tx,
+            sql!("engine/instances", "heartbeat_expired"),
+            [instance.0, tx.now()],
+            instance_id,
+        )?,
+        orphaned: all(tx, sql!("engine/instances", "heartbeat_orphaned"), [], instance_id)?,
         waiting_classes: waiting_classes(tx)?,
         next_schedule_in: crate::schedules::next_in(tx)?,
     })
 }
 
 pub(crate) fn unregister(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("instance_stop"))?.execute([instance.0, tx.now()])?;
+    tx.db
+        .prepare_cached(sql!("engine/instances", "instance_stop"))?
+        .execute([instance.0, tx.now()])?;
     Ok(())
 }
 
@@ -79,11 +91,10 @@ pub(crate) fn declare_lost(
     instance: InstanceId,
     process_gone: bool,
 ) -> Result<bool, JobError> {
-    let lost = tx.db.prepare_cached(sql!("instance_lose"))?.execute(params![
-        instance.0,
-        tx.now(),
-        process_gone
-    ])?;
+    let lost = tx
+        .db
+        .prepare_cached(sql!("engine/instances", "instance_lose"))?
+        .execute(params![instance.0, tx.now(), process_gone])?;
     Ok(lost == 1)
 }
 
@@ -91,18 +102,21 @@ pub(crate) fn instances(
     tx: &JobTransaction<'_>,
     name: Option<&str>,
 ) -> Result<Vec<InstanceRow>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("instances"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/instances", "instances"))?;
     let mut rows = statement.query(params![name, tx.now() - micros(ENDED_KEPT)])?;
-    let mut lives = Vec::new();
+    let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
-        lives.push(instance_row(tx, row)?);
+        sessions.push(instance_row(tx, row)?);
     }
-    Ok(lives)
+    Ok(sessions)
 }
 
 pub(crate) fn prune(tx: &JobTransaction<'_>, limit: u32) -> Result<u64, JobError> {
     let before = tx.now() - micros(ENDED_KEPT);
-    let pruned = tx.db.prepare_cached(sql!("instances_prune"))?.execute(params![before, limit])?;
+    let pruned = tx
+        .db
+        .prepare_cached(sql!("engine/instances", "prune_instances"))?
+        .execute(params![before, limit])?;
     Ok(pruned as u64)
 }
 
@@ -110,7 +124,7 @@ pub(crate) fn held_attempts(
     tx: &JobTransaction<'_>,
     instance: InstanceId,
 ) -> Result<Vec<HeldTask>, JobError> {
-    all(tx, sql!("held_by"), [instance.0], |row| {
+    all(tx, sql!("engine/instances", "held_by"), [instance.0], |row| {
         Ok(HeldTask {
             id: attempt_id(row)?,
             class: read(row, 2)?,
@@ -155,7 +169,7 @@ fn attempt_id(row: &Row<'_>) -> rusqlite::Result<AttemptId> {
 
 /// Jumps from class to class: a queue of a million tasks of one class is one look.
 fn waiting_classes(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
-    let mut next = tx.db.prepare_cached(sql!("pulse_next_class"))?;
+    let mut next = tx.db.prepare_cached(sql!("engine/instances", "next_waiting_class"))?;
     let mut classes = BTreeSet::new();
     let mut at = (String::new(), String::new());
     for _ in 0..LOOKS_MAX {

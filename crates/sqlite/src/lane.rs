@@ -93,17 +93,14 @@ impl Lane {
             return Ok(());
         };
         let (queue, class, priority) = (&self.queue, &self.class, self.priority);
-        let mut deleted = tx.db.prepare_cached(sql!("waiting_delete_due_at"))?.execute(params![
-            queue,
-            class,
-            priority,
-            last.due_at,
-            last.task_id
-        ])?;
+        let mut deleted = tx
+            .db
+            .prepare_cached(sql!("engine/claim", "waiting_delete_due_at"))?
+            .execute(params![queue, class, priority, last.due_at, last.task_id])?;
         if first.due_at < last.due_at {
             deleted += tx
                 .db
-                .prepare_cached(sql!("waiting_delete_due_before"))?
+                .prepare_cached(sql!("engine/claim", "waiting_delete_due_before"))?
                 .execute(params![queue, class, priority, last.due_at])?;
         }
         if deleted == count {
@@ -115,7 +112,7 @@ impl Lane {
     }
 
     fn read_on(&mut self, tx: &JobTransaction<'_>, share: usize) -> Result<(), JobError> {
-        let mut statement = tx.db.prepare_cached(sql!("claim_heads"))?;
+        let mut statement = tx.db.prepare_cached(sql!("engine/claim", "claim_heads"))?;
         let mut rows = statement.query(params![
             self.queue,
             self.class,

@@ -23,7 +23,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Whoever speaks only SQL writes
+//! In SQL, create a task by
 //! `INSERT INTO task_engine_tasks (task_class, task_parameters) VALUES (…)`.
 //!
 //! # Limits
@@ -48,10 +48,15 @@
 // - `listen`: wake-ups, within the process and across processes;
 // - `clock`, `created`: for tests, with the feature `testing`.
 
-/// A statement from `sql/`, by its name.
+/// A statement of a file in `sql/`, by its name.
 macro_rules! sql {
-    ($name:literal) => {
-        include_str!(concat!("../sql/", $name, ".sql"))
+    ($file:literal, $name:literal) => {
+        const {
+            task_engine_store::sql::statement(
+                include_str!(concat!("../sql/", $file, ".sql")),
+                $name,
+            )
+        }
     };
 }
 

@@ -16,12 +16,12 @@ use crate::error::explain;
 
 /// How often another process's commits are looked for. A look costs a few
 /// microseconds and no disk access.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Counts of hints given. Counts and not messages: however many there were
-/// while nobody looked, one wake-up answers them all.
+/// Counts of wake_ups given. Counts and not messages: however many there were
+/// meanwhile, one wake-up answers them all.
 #[derive(Debug, Clone)]
-pub(crate) struct Hints(watch::Sender<Count>);
+pub(crate) struct WakeUps(watch::Sender<Count>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
@@ -30,12 +30,12 @@ struct Count {
     schedules: u64,
 }
 
-impl Hints {
+impl WakeUps {
     pub(crate) fn new() -> Self {
         Self(watch::Sender::new(Count::default()))
     }
 
-    pub(crate) fn give(&self, work: bool, cancel: bool) {
+    pub(crate) fn send(&self, work: bool, cancel: bool) {
         if work || cancel {
             self.0.send_modify(|count| {
                 count.work += u64::from(work);
@@ -45,24 +45,24 @@ impl Hints {
     }
 }
 
-impl Hints {
-    pub(crate) fn tell_of_schedules(&self) {
+impl WakeUps {
+    pub(crate) fn schedules_changed(&self) {
         self.0.send_modify(|count| count.schedules += 1);
     }
 }
 
 /// Calls `hear` for each wake-up, until the file cannot be watched any more.
 pub(crate) async fn listen(
-    hints: &Hints,
+    wake_ups: &WakeUps,
     path: Option<&Path>,
     place: &Arc<str>,
     hear: &(dyn Fn(WakeUp) + Send + Sync),
 ) -> Result<(), StoreError> {
-    let mut count = hints.0.subscribe();
+    let mut count = wake_ups.0.subscribe();
     let mut heard = *count.borrow_and_update();
     // A private database has no other process.
     let watcher = match path {
-        Some(path) => Some(Watcher::start(path, place, hints).await?),
+        Some(path) => Some(Watcher::start(path, place, wake_ups).await?),
         None => None,
     };
     let (_stop, mut broken) = match watcher {
@@ -101,13 +101,13 @@ async fn ended(broken: &mut Option<oneshot::Receiver<StoreError>>) -> StoreError
     }
 }
 
-/// A thread that watches the file while somebody listens.
+/// A thread that watches the file while there are listeners.
 struct Watcher {
     stop: StopOnDrop,
     broken: oneshot::Receiver<StoreError>,
 }
 
-/// Ends the thread when nobody listens any more.
+/// Ends the thread when there are no listeners any more.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -118,11 +118,11 @@ impl Drop for StopOnDrop {
 
 impl Watcher {
     /// Returns when every commit from now on will be seen.
-    async fn start(path: &Path, place: &Arc<str>, hints: &Hints) -> Result<Self, StoreError> {
+    async fn start(path: &Path, place: &Arc<str>, wake_ups: &WakeUps) -> Result<Self, StoreError> {
         let stop = StopOnDrop(Arc::default());
         let (ready, began) = oneshot::channel();
         let (tell, broken) = oneshot::channel();
-        let (path, place, hints) = (path.to_owned(), place.clone(), hints.clone());
+        let (path, place, wake_ups) = (path.to_owned(), place.clone(), wake_ups.clone());
         let stopped = stop.0.clone();
         let watch = move || {
             let seen = connection::open(&path, &place).and_then(|connection| {
@@ -132,7 +132,7 @@ impl Watcher {
             match seen {
                 Ok((connection, seen)) => {
                     let _ = ready.send(Ok(()));
-                    if let Err(error) = watch(&connection, seen, &hints, &stopped) {
+                    if let Err(error) = watch(&connection, seen, &wake_ups, &stopped) {
                         let _ = tell.send(explain(&error, &place));
                     }
                 }
@@ -166,7 +166,7 @@ impl Seen {
     /// The counter comes first: a commit between the two is seen again, not missed.
     fn now(connection: &Connection) -> rusqlite::Result<Self> {
         let version = version(connection)?;
-        connection.prepare_cached(sql!("listen_state"))?.query_row([], |row| {
+        connection.prepare_cached(sql!("engine/listen", "listen_state"))?.query_row([], |row| {
             Ok(Self {
                 version,
                 anything_waits: row.get(0)?,
@@ -178,29 +178,31 @@ impl Seen {
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.prepare_cached(sql!("listen_version"))?.query_row([], |row| row.get(0))
+    connection
+        .prepare_cached(sql!("engine/listen", "listen_version"))?
+        .query_row([], |row| row.get(0))
 }
 
-/// Heartbeats change the file as well, and an engine answers a wish to cancel
+/// Heartbeats change the file as well, and an engine answers a cancel request
 /// with a heartbeat: a hint for every change would be two engines waking each
-/// other for ever. So a wish is told once, and work only while something waits.
+/// other for ever. So a request is reported once, and work only while something waits.
 fn watch(
     connection: &Connection,
     mut seen: Seen,
-    hints: &Hints,
+    wake_ups: &WakeUps,
     stopped: &AtomicBool,
 ) -> rusqlite::Result<()> {
     while !stopped.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
         let look = || match version(connection)? {
             version if version == seen.version => Ok(seen),
             _ => Seen::now(connection),
         };
         match look() {
             Ok(now) if now.version != seen.version => {
-                hints.give(now.anything_waits, now.last_wish > seen.last_wish);
+                wake_ups.send(now.anything_waits, now.last_wish > seen.last_wish);
                 if now.schedule_changes != seen.schedule_changes {
-                    hints.tell_of_schedules();
+                    wake_ups.schedules_changed();
                 }
                 seen = now;
             }

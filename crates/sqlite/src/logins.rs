@@ -9,7 +9,7 @@ use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
 
 pub(crate) fn key(tx: &JobTransaction<'_>) -> Result<DatabaseKey, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("database_key"))?;
+    let mut statement = tx.db.prepare_cached(sql!("operators/logins", "database_key"))?;
     Ok(DatabaseKey(statement.query_row([], |row| row.get(0))?))
 }
 
@@ -18,13 +18,13 @@ pub(crate) fn end(
     login: LoginId,
     lasts: Duration,
 ) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("login_forget"))?.execute([tx.now()])?;
-    let mut statement = tx.db.prepare_cached(sql!("login_end"))?;
+    tx.db.prepare_cached(sql!("operators/logins", "login_delete_expired"))?.execute([tx.now()])?;
+    let mut statement = tx.db.prepare_cached(sql!("operators/logins", "login_end"))?;
     statement.execute(params![login.0, tx.moment.after(lasts)])?;
     Ok(())
 }
 
 pub(crate) fn is_ended(tx: &JobTransaction<'_>, login: LoginId) -> Result<bool, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("login_is_ended"))?;
+    let mut statement = tx.db.prepare_cached(sql!("operators/logins", "login_is_ended"))?;
     Ok(statement.query_row(params![login.0], |row| row.get(0))?)
 }

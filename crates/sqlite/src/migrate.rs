@@ -9,19 +9,16 @@ use crate::error::JobError;
 
 /// In order; the number of each is its place, from 1 up.
 const MIGRATIONS: &[(&str, &str)] = &[
-    ("0001_ledger", include_str!("../migrations/0001_ledger.sql")),
+    ("0001_tasks", include_str!("../migrations/0001_tasks.sql")),
     ("0002_schedules", include_str!("../migrations/0002_schedules.sql")),
-    ("0003_unique_tasks", include_str!("../migrations/0003_unique_tasks.sql")),
-    ("0004_paused_queues", include_str!("../migrations/0004_paused_queues.sql")),
-    ("0005_correlation", include_str!("../migrations/0005_correlation.sql")),
-    ("0006_progress_and_logs", include_str!("../migrations/0006_progress_and_logs.sql")),
-    ("0007_dashboard", include_str!("../migrations/0007_dashboard.sql")),
+    ("0003_operators", include_str!("../migrations/0003_operators.sql")),
 ];
 
 /// Applies what is missing, in the one transaction that the writer is in.
 pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String>, JobError> {
-    tx.db.execute_batch(sql!("migrations_table"))?;
-    let there: i64 = tx.db.query_row(sql!("migrations_version"), [], |row| row.get(0))?;
+    tx.db.execute_batch(sql!("engine/migrations", "migrations_table"))?;
+    let there: i64 =
+        tx.db.query_row(sql!("engine/migrations", "migrations_version"), [], |row| row.get(0))?;
     let latest = MIGRATIONS.len() as i64;
     if there > latest {
         return Err(JobError::Store(StoreError::Version(format!(
@@ -32,7 +29,10 @@ pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String
     for (version, (name, text)) in (1_i64..).zip(MIGRATIONS) {
         if version > there {
             tx.db.execute_batch(text)?;
-            tx.db.execute(sql!("migrations_insert"), params![version, name, tx.now()])?;
+            tx.db.execute(
+                sql!("engine/migrations", "migrations_insert"),
+                params![version, name, tx.now()],
+            )?;
             applied.push((*name).to_owned());
         }
     }
@@ -40,7 +40,9 @@ pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String
 }
 
 pub(crate) fn schema_version(tx: &JobTransaction<'_>) -> Result<SchemaVersion, JobError> {
-    let there = tx.db.query_row(sql!("migrations_version"), [], |row| row.get::<_, i64>(0));
+    let there = tx
+        .db
+        .query_row(sql!("engine/migrations", "migrations_version"), [], |row| row.get::<_, i64>(0));
     let there = match there {
         Ok(there) => Some(there),
         Err(error) if error.to_string().contains("no such table") => None,

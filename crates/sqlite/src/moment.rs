@@ -24,7 +24,7 @@ impl Moment {
         Self { now: micros(since_epoch) + ahead(db), steady: Instant::now() }
     }
 
-    /// The time after a wait; never past the last one that can be told.
+    /// The time after a wait; never past the last one that can be stored.
     pub(crate) fn after(self, wait: Duration) -> i64 {
         self.now.saturating_add(micros(wait)).min(Timestamp::MAX.as_microsecond())
     }

@@ -15,7 +15,7 @@ use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
 
-/// Where a task is, as far as a wish depends on it.
+/// Where a task is, as far as an operation depends on it.
 pub(crate) enum Place {
     Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
     Held(AttemptId),
@@ -39,7 +39,7 @@ pub(crate) fn retry(tx: &JobTransaction<'_>, ids: &[TaskId]) -> Result<Vec<Retry
 }
 
 /// Removes tasks that ended long enough ago, whole. The choice and the removal
-/// are in one transaction, so that nobody can send a task back in between.
+/// are in one transaction, so that no task can be retried in between.
 pub(crate) fn prune(
     tx: &JobTransaction<'_>,
     status: TaskStatus,
@@ -50,7 +50,8 @@ pub(crate) fn prune(
     let ids = match status {
         TaskStatus::Stopped => stopped_before(tx, before, limit)?,
         TaskStatus::Failed | TaskStatus::Cancelled => {
-            let mut statement = tx.db.prepare_cached(sql!("prune_unhappy"))?;
+            let mut statement =
+                tx.db.prepare_cached(sql!("operators/tasks", "prune_failed_or_cancelled"))?;
             let ids =
                 statement.query_map(params![status.as_str(), before, limit], |row| read(row, 0))?;
             ids.collect::<rusqlite::Result<Vec<i64>>>()?
@@ -61,22 +62,22 @@ pub(crate) fn prune(
             ))));
         }
     };
-    forget(tx, &ids)?;
+    delete_rows(tx, &ids)?;
     Ok(ids.len() as u64)
 }
 
 /// Removes tasks with all that is recorded about them.
-pub(crate) fn forget(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), JobError> {
+pub(crate) fn delete_rows(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), JobError> {
     for statement in [
-        sql!("prune_unique_tasks"),
-        sql!("prune_created_tasks"),
-        sql!("prune_ended_executions"),
-        sql!("prune_late_results"),
-        sql!("prune_cancel_requests"),
-        sql!("prune_cancellations"),
-        sql!("prune_execution_progress"),
-        sql!("prune_execution_logs"),
-        sql!("prune_fired_slots"),
+        sql!("operators/tasks", "prune_unique_tasks"),
+        sql!("operators/tasks", "prune_created_tasks"),
+        sql!("operators/tasks", "prune_ended_executions"),
+        sql!("operators/tasks", "prune_late_results"),
+        sql!("operators/tasks", "prune_cancel_requests"),
+        sql!("operators/tasks", "prune_cancellations"),
+        sql!("operators/tasks", "prune_execution_progress"),
+        sql!("operators/tasks", "prune_execution_logs"),
+        sql!("operators/tasks", "prune_fired_slots"),
     ] {
         let mut delete = tx.db.prepare_cached(statement)?;
         for id in ids {
@@ -93,7 +94,7 @@ pub(crate) fn find(
 ) -> Result<Place, JobError> {
     let waiting = tx
         .db
-        .prepare_cached(sql!("waiting_one"))?
+        .prepare_cached(sql!("operators/tasks", "waiting_one"))?
         .query_row([id.0], |row| {
             Ok(Place::Waiting {
                 id: AttemptId { task_id: id, attempt: read(row, 1)? },
@@ -110,7 +111,7 @@ pub(crate) fn find(
     }
     let ended: Option<(i32, Option<String>)> = tx
         .db
-        .prepare_cached(sql!("last_ending"))?
+        .prepare_cached(sql!("operators/tasks", "last_ending"))?
         .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))
         .optional()?;
     Ok(match ended {
@@ -147,7 +148,7 @@ fn cancel_one(
             Ok(CancelReport::Cancelled)
         }
         Place::Held(id) => {
-            tx.db.prepare_cached(sql!("cancel_request"))?.execute(params![
+            tx.db.prepare_cached(sql!("operators/tasks", "cancel_request"))?.execute(params![
                 id.task_id.0,
                 id.attempt,
                 tx.now()
@@ -184,13 +185,13 @@ fn retry_one(
 }
 
 pub(crate) fn leave_queue(tx: &JobTransaction<'_>, id: TaskId) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("waiting_delete"))?.execute([id.0])?;
+    tx.db.prepare_cached(sql!("operators/tasks", "waiting_delete"))?.execute([id.0])?;
     Ok(())
 }
 
 /// Reads from the oldest task on, and no further than it must.
 fn stopped_before(tx: &JobTransaction<'_>, before: i64, limit: u32) -> Result<Vec<i64>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("prune_happy"))?;
+    let mut statement = tx.db.prepare_cached(sql!("operators/tasks", "prune_stopped"))?;
     let mut rows = statement.query([])?;
     let mut ids = Vec::new();
     while ids.len() < limit as usize

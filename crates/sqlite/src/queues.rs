@@ -13,9 +13,9 @@ use crate::value::read;
 pub(crate) fn pause(tx: &JobTransaction<'_>, pause: &QueuePause) -> Result<bool, JobError> {
     let was_paused: bool = tx
         .db
-        .prepare_cached(sql!("queue_is_paused"))?
+        .prepare_cached(sql!("readers/queues", "queue_is_paused"))?
         .query_row([pause.queue()], |row| read(row, 0))?;
-    tx.db.prepare_cached(sql!("queue_pause"))?.execute(params![
+    tx.db.prepare_cached(sql!("readers/queues", "queue_pause"))?.execute(params![
         pause.queue(),
         pause.reason(),
         tx.now()
@@ -24,13 +24,14 @@ pub(crate) fn pause(tx: &JobTransaction<'_>, pause: &QueuePause) -> Result<bool,
 }
 
 pub(crate) fn resume(tx: &JobTransaction<'_>, queue: &str) -> Result<bool, JobError> {
-    let resumed = tx.db.prepare_cached(sql!("queue_resume"))?.execute([queue])? > 0;
+    let resumed =
+        tx.db.prepare_cached(sql!("readers/queues", "queue_resume"))?.execute([queue])? > 0;
     tx.brings_work.set(resumed || tx.brings_work.get());
     Ok(resumed)
 }
 
 pub(crate) fn paused(tx: &JobTransaction<'_>) -> Result<Vec<PausedQueue>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("queues_paused"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/queues", "queues_paused"))?;
     let rows = statement.query_map([], |row| {
         Ok(PausedQueue {
             queue: read(row, 0)?,
@@ -44,12 +45,12 @@ pub(crate) fn paused(tx: &JobTransaction<'_>) -> Result<Vec<PausedQueue>, JobErr
 pub(crate) fn queues(tx: &JobTransaction<'_>) -> Result<Vec<QueueRow>, JobError> {
     let mut list = QueueList::default();
     waiting(tx, &mut list)?;
-    let mut statement = tx.db.prepare_cached(sql!("queues_running"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/queues", "queues_running"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         list.running(&read::<String>(row, 0)?, read(row, 1)?);
     }
-    let mut statement = tx.db.prepare_cached(sql!("queues_served"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/queues", "queues_served"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         list.served(&read::<String>(row, 0)?);
@@ -62,8 +63,8 @@ pub(crate) fn queues(tx: &JobTransaction<'_>) -> Result<Vec<QueueRow>, JobError>
 
 /// Jumps from lane to lane, and counts each up to the limit.
 fn waiting(tx: &JobTransaction<'_>, list: &mut QueueList) -> Result<(), JobError> {
-    let mut next = tx.db.prepare_cached(sql!("queues_next_lane"))?;
-    let mut count = tx.db.prepare_cached(sql!("queues_count"))?;
+    let mut next = tx.db.prepare_cached(sql!("readers/queues", "queues_next_lane"))?;
+    let mut count = tx.db.prepare_cached(sql!("readers/queues", "queues_count"))?;
     let mut at = (String::new(), String::new(), 0_i32);
     for _ in 0..QueueList::LANES_MAX {
         let found = next

@@ -30,7 +30,7 @@ pub(crate) struct RunningAttempt {
 
 /// Read once, because claims are kept by the batch and not by the task.
 pub(crate) fn held_tasks(tx: &JobTransaction<'_>) -> Result<HeldTasks, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("held"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/tasks", "held"))?;
     let held = statement.query_map([], |row| {
         let task_id = TaskId(read(row, 0)?);
         let held = RunningAttempt {
@@ -60,11 +60,13 @@ fn page(tx: &JobTransaction<'_>, filter: &TaskFilter) -> Result<Vec<i64>, JobErr
     let before = filter.before.map_or(i64::MAX, |id| id.0);
     let (class, limit) = (&filter.class, filter.limit);
     let statement = match filter.status {
-        None => sql!("page_all"),
-        Some(TaskStatus::Waiting) => sql!("page_waiting"),
-        Some(TaskStatus::Running) => sql!("page_running"),
-        Some(TaskStatus::Stopped) => sql!("page_stopped"),
-        Some(TaskStatus::Failed | TaskStatus::Cancelled) => sql!("page_unhappy"),
+        None => sql!("readers/tasks", "page_all"),
+        Some(TaskStatus::Waiting) => sql!("readers/tasks", "page_waiting"),
+        Some(TaskStatus::Running) => sql!("readers/tasks", "page_running"),
+        Some(TaskStatus::Stopped) => sql!("readers/tasks", "page_stopped"),
+        Some(TaskStatus::Failed | TaskStatus::Cancelled) => {
+            sql!("readers/tasks", "page_failed_or_cancelled")
+        }
     };
     let mut statement = tx.db.prepare_cached(statement)?;
     let id = |row: &Row<'_>| row.get(0);
@@ -85,13 +87,13 @@ pub(crate) fn task(tx: &JobTransaction<'_>, id: TaskId) -> Result<Option<TaskDet
     };
     let (parameters, context) = tx
         .db
-        .prepare_cached(sql!("task_asked"))?
+        .prepare_cached(sql!("readers/tasks", "task_request"))?
         .query_row([id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let running = held.get(&id);
     let cancel_requested = match running {
         Some(held) => tx
             .db
-            .prepare_cached(sql!("task_cancel_requested"))?
+            .prepare_cached(sql!("readers/tasks", "task_cancel_requested"))?
             .query_row(params![id.0, held.id.attempt], |row| read(row, 0))?,
         None => false,
     };
@@ -119,7 +121,7 @@ pub(crate) fn row(
     held: &HeldTasks,
     id: TaskId,
 ) -> Result<Option<TaskRow>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("task"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/tasks", "task"))?;
     let mut rows = statement.query([id.0])?;
     match rows.next()? {
         Some(row) => task_row(row, id, held.get(&id)).map(Some),
@@ -170,7 +172,7 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<
 }
 
 fn executions(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("task_executions"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/tasks", "task_executions"))?;
     let mut rows = statement.query([id.0])?;
     let mut executions = Vec::new();
     while let Some(row) = rows.next()? {
@@ -220,7 +222,7 @@ pub(crate) fn running_execution(held: &RunningAttempt) -> ExecutionRow {
 }
 
 fn late_results(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<LateResult>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("task_late_results"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/tasks", "task_late_results"))?;
     let mut rows = statement.query([id.0])?;
     let mut late = Vec::new();
     while let Some(row) = rows.next()? {
@@ -250,7 +252,7 @@ pub(crate) fn status(word: &str) -> Result<TaskStatus, JobError> {
 
 pub(crate) fn error(row: &Row<'_>, column: usize) -> Result<Option<TaskError>, JobError> {
     let text: Option<String> = read(row, column)?;
-    // Somebody else's SQL may have written another shape: show it as it is.
+    // SQL of an application may have written another shape: show it as it is.
     let read = |text: String| {
         serde_json::from_str(&text).unwrap_or_else(|_| TaskError::new("Unknown", text).storable())
     };

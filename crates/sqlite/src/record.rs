@@ -10,7 +10,7 @@ use crate::error::JobError;
 use crate::report;
 
 /// Ends attempts, and removes claims that are finished. Returns the attempts
-/// that somebody else had ended before.
+/// that had been ended before.
 pub(crate) fn record(
     tx: &JobTransaction<'_>,
     endings: &[Ending],
@@ -27,7 +27,7 @@ pub(crate) fn record(
     if !endings.is_empty() {
         sweep_cancel_requests(tx)?;
     }
-    let mut delete = tx.db.prepare_cached(sql!("claim_delete"))?;
+    let mut delete = tx.db.prepare_cached(sql!("engine/record", "claim_delete"))?;
     for claim in finished {
         delete.execute([claim.0])?;
     }
@@ -38,11 +38,11 @@ pub(crate) fn record(
 /// What became of an ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// It is on record.
+    /// It is recorded.
     Ended,
     /// It was before: this very holder has sent it.
     Before,
-    /// Somebody else had ended the attempt.
+    /// The attempt had been ended otherwise.
     Late,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn record_one(
         attempt.next = attempt.next.with_cancel_request();
     }
     if fence.end(&attempt)? {
-        report::told(tx, ending)?;
+        report::write_cancel_response(tx, ending)?;
         return Ok(Recorded::Ended);
     }
     if was_sent_before(tx, ending)? {
@@ -68,14 +68,14 @@ pub(crate) fn record_one(
 }
 
 fn cancel_requested(tx: &JobTransaction<'_>, id: AttemptId) -> Result<bool, JobError> {
-    let mut ask = tx.db.prepare_cached(sql!("cancel_requested"))?;
+    let mut ask = tx.db.prepare_cached(sql!("engine/record", "cancel_requested"))?;
     Ok(ask.query_row(params![id.task_id.0, id.attempt], |row| row.get(0))?)
 }
 
-/// Puts wishes that have nothing to wish for any more out of the way.
+/// Removes cancel requests of attempts that have ended.
 pub(crate) fn sweep_cancel_requests(tx: &JobTransaction<'_>) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("cancellations_keep"))?.execute([])?;
-    tx.db.prepare_cached(sql!("cancel_requests_sweep"))?.execute([])?;
+    tx.db.prepare_cached(sql!("engine/record", "cancellations_from_requests"))?.execute([])?;
+    tx.db.prepare_cached(sql!("engine/record", "cancel_requests_sweep"))?.execute([])?;
     Ok(())
 }
 
@@ -100,14 +100,14 @@ fn on_our_clock<'a>(tx: &JobTransaction<'_>, ending: &'a Ending) -> EndedAttempt
 fn was_sent_before(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
     let ended_by: Option<Option<i64>> = tx
         .db
-        .prepare_cached(sql!("ended_by"))?
+        .prepare_cached(sql!("engine/record", "ended_by"))?
         .query_row(params![ending.id.task_id.0, ending.id.attempt], |row| row.get(0))
         .optional()?;
     Ok(ended_by == Some(Some(ending.claim_id.0)))
 }
 
 fn keep_as_evidence(tx: &JobTransaction<'_>, attempt: &EndedAttempt<'_>) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("late_result"))?.execute(params![
+    tx.db.prepare_cached(sql!("engine/record", "late_result"))?.execute(params![
         attempt.id.task_id.0,
         attempt.id.attempt,
         tx.now(),

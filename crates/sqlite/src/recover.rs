@@ -16,7 +16,7 @@ use crate::error::JobError;
 use crate::record::sweep_cancel_requests;
 use crate::value::read;
 
-/// Whoever deletes a claim ends its attempts, so two recoveries never meet.
+/// The job that deletes a claim ends its attempts, so two recoveries never meet.
 pub(crate) fn reclaim(
     tx: &JobTransaction<'_>,
     what: &Reclaim,
@@ -38,7 +38,7 @@ pub(crate) fn reclaim(
     Ok(taken)
 }
 
-/// An attempt of a claim that was taken back.
+/// An attempt of a reclaimed claim.
 struct TakenAttempt {
     id: AttemptId,
     retry_number: u32,
@@ -50,7 +50,7 @@ fn unknown(
     instance: InstanceId,
     claims: &[task_engine_core::claim::ClaimId],
 ) -> Result<Vec<TakenAttempt>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("claim_take_back"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/recover", "reclaim_claim"))?;
     let mut attempts = Vec::new();
     for claim in claims {
         for claim in statement.query_map([claim.0, instance.0], claim_row)? {
@@ -61,7 +61,7 @@ fn unknown(
 }
 
 fn lost(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<Vec<TakenAttempt>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("claims_take_back"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/recover", "reclaim_claims"))?;
     let mut attempts = Vec::new();
     for claim in statement.query_map([instance.0], claim_row)? {
         attempts.extend(attempts_of(claim?)?);
@@ -96,7 +96,7 @@ fn end(
 ) -> Result<Option<ReclaimedAttempt>, JobError> {
     let task: Option<(String, String, bool)> = tx
         .db
-        .prepare_cached(sql!("taken_task"))?
+        .prepare_cached(sql!("engine/recover", "reclaimed_task"))?
         .query_row(params![attempt.id.task_id.0, attempt.id.attempt], |row| {
             Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))
         })
@@ -112,7 +112,7 @@ fn end(
         cancel_requested,
     };
     let (how, next) = former.decide(what, unended, fastrand::f64());
-    // When it began, nobody is left who could tell more exactly.
+    // There is no better source for the time when it began.
     let began = how.has_started();
     let (_, error) = how.into_parts();
     let ended = EndedAttempt {
@@ -131,11 +131,12 @@ fn end(
     Ok(written.then_some(ReclaimedAttempt { id: attempt.id, class, next }))
 }
 
-/// What is on record about the engine that held the claims.
+/// The recorded session of the engine that held the claims.
 fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine, JobError> {
     let now = tx.now();
-    let former =
-        tx.db.prepare_cached(sql!("instance_of_claims"))?.query_row([instance.0], |row| {
+    let former = tx.db.prepare_cached(sql!("engine/recover", "instance_of_claims"))?.query_row(
+        [instance.0],
+        |row| {
             let silent = u64::try_from(now - read::<i64>(row, 3)?).unwrap_or(0);
             Ok(HoldingEngine {
                 name: read(row, 0)?,
@@ -144,6 +145,7 @@ fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine
                 silent: Duration::from_micros(silent),
                 classes: serde_json::from_str(&read::<String>(row, 4)?).unwrap_or_default(),
             })
-        })?;
+        },
+    )?;
     Ok(former)
 }

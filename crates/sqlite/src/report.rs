@@ -1,4 +1,4 @@
-//! What attempts say while they run, and how they took a wish to cancel them.
+//! Progress and logs of running attempts, and their responses to cancel requests.
 
 use rusqlite::params;
 use task_engine_core::attempt::{AttemptId, Ending};
@@ -17,8 +17,8 @@ pub(crate) fn report(
     tx: &JobTransaction<'_>,
     reports: &[Report],
 ) -> Result<Vec<AttemptId>, JobError> {
-    let mut progress = tx.db.prepare_cached(sql!("report_progress"))?;
-    let mut log = tx.db.prepare_cached(sql!("report_line"))?;
+    let mut progress = tx.db.prepare_cached(sql!("engine/report", "report_progress"))?;
+    let mut log = tx.db.prepare_cached(sql!("engine/report", "report_line"))?;
     for report in reports {
         let AttemptId { task_id, attempt } = report.id;
         for line in &report.lines {
@@ -50,7 +50,11 @@ pub(crate) fn logs(
     id: TaskId,
     filter: &LogFilter,
 ) -> Result<Vec<LogRow>, JobError> {
-    let statement = if filter.newest { sql!("logs_newest") } else { sql!("logs") };
+    let statement = if filter.newest {
+        sql!("engine/report", "logs_newest")
+    } else {
+        sql!("engine/report", "logs")
+    };
     let (after, before) = filter.bounds();
     let mut statement = tx.db.prepare_cached(statement)?;
     let bounds = params![id.0, after.0, after.1, before.0, before.1, filter.limit];
@@ -70,14 +74,14 @@ pub(crate) fn logs(
     Ok(lines)
 }
 
-/// Adds to an execution what it has said, and what became of a wish to cancel it.
+/// Adds progress, log lines and the outcome of a cancel request to an execution.
 pub(crate) fn complete(
     tx: &JobTransaction<'_>,
     id: TaskId,
     execution: &mut ExecutionRow,
 ) -> Result<(), JobError> {
     let runs = execution.status == ExecutionStatus::Running;
-    let mut ask = tx.db.prepare_cached(sql!("execution_said"))?;
+    let mut ask = tx.db.prepare_cached(sql!("engine/report", "execution_reports"))?;
     ask.query_row(params![id.0, execution.attempt], |row| {
         let percent: Option<f64> = read(row, 0)?;
         let (message, at): (Option<String>, Option<i64>) = (read(row, 1)?, read(row, 2)?);
@@ -99,10 +103,13 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// Writes how an attempt that has just ended took it that it was told to.
-pub(crate) fn told(tx: &JobTransaction<'_>, ending: &Ending) -> Result<(), JobError> {
+/// Writes the cancel response of an attempt that has just ended.
+pub(crate) fn write_cancel_response(
+    tx: &JobTransaction<'_>,
+    ending: &Ending,
+) -> Result<(), JobError> {
     if let Some(told) = ending.cancel_response {
-        tx.db.prepare_cached(sql!("cancellation"))?.execute(params![
+        tx.db.prepare_cached(sql!("engine/report", "cancellation"))?.execute(params![
             ending.id.task_id.0,
             ending.id.attempt,
             tx.moment.of(told.delivered),

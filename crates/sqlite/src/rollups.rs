@@ -22,7 +22,7 @@ pub(crate) fn write(
     instance: InstanceId,
     rows: &[ClassMinute],
 ) -> Result<(), JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("figures"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/rollups", "write_rollups"))?;
     for row in rows {
         let tally = &row.tally;
         let (run, wait) = (&tally.run, &tally.wait);
@@ -45,14 +45,17 @@ pub(crate) fn rollups(
     look: RollupQuery,
 ) -> Result<Vec<RollupRow>, JobError> {
     let from = tx.now() - look.over_secs() * SECOND;
-    let mut statement = tx.db.prepare_cached(sql!("rollups"))?;
+    let mut statement = tx.db.prepare_cached(sql!("engine/rollups", "rollups"))?;
     let rows = statement.query_map(params![from, tx.now(), look.step_secs() * SECOND], figure)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 pub(crate) fn prune(tx: &JobTransaction<'_>, limit: u32) -> Result<u64, JobError> {
     let before = tx.now() - micros(KEPT);
-    let pruned = tx.db.prepare_cached(sql!("figures_prune"))?.execute(params![before, limit])?;
+    let pruned = tx
+        .db
+        .prepare_cached(sql!("engine/rollups", "prune_rollups"))?
+        .execute(params![before, limit])?;
     Ok(pruned as u64)
 }
 

@@ -17,16 +17,21 @@ use crate::value::read;
 
 pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, JobError> {
     let now = timestamp(tx.now());
-    let places = places(&scan.base);
-    let statement = |text: &str, places: &[String]| {
-        tx.db.prepare_cached(&text.replace("/* base */", &places.join("UNION ALL\n")))
+    let (bound, step) = match &scan.base {
+        ScanSource::All => {
+            (sql!("readers/scan", "scan_bound_all"), sql!("readers/scan", "scan_all"))
+        }
+        ScanSource::Flow(_) => {
+            (sql!("readers/scan", "scan_bound_flow"), sql!("readers/scan", "scan_flow"))
+        }
+        ScanSource::Ids(_) => {
+            (sql!("readers/scan", "scan_bound_ids"), sql!("readers/scan", "scan_ids"))
+        }
+        ScanSource::WithStatus(_) => {
+            (sql!("readers/scan", "scan_bound_status"), sql!("readers/scan", "scan_status"))
+        }
     };
-    // Each brings no more than it may by its key: the crowd of one place is not
-    // read for the sake of another.
-    let newest = places
-        .iter()
-        .map(|place| format!("SELECT id FROM (\n{place}\nORDER BY id DESC LIMIT ?3)\n"));
-    let mut bound = statement(sql!("scan_bound"), &newest.collect::<Vec<_>>())?;
+    let mut bound = tx.db.prepare_cached(bound)?;
     let range = [scan.from.0.into(), scan.before.0.into(), i64::from(scan.rows).into()];
     bind(&mut bound, scan, range, Narrow::NOTHING)?;
     let (lowest, rows): (Option<i64>, i64) = {
@@ -48,7 +53,7 @@ pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, Job
     let time = |time: Option<jiff::Timestamp>| {
         time.map_or(Value::Null, |time| time.as_microsecond().into())
     };
-    let mut step = statement(sql!("scan"), &places)?;
+    let mut step = tx.db.prepare_cached(step)?;
     let range = [lowest.into(), scan.before.0.into(), i64::from(scan.tasks).into()];
     let (ended_from, ended_until) = scan.ended_between(now);
     let narrow = Narrow {
@@ -80,7 +85,7 @@ impl Narrow {
         Self { columns: [const { Value::Null }; 4], attempts: [const { Value::Null }; 3] };
 }
 
-/// Gives a statement those of the twelve parameters that it has.
+/// Gives a statement those of the seventeen parameters that it has.
 fn bind(
     statement: &mut Statement<'_>,
     scan: &Scan,
@@ -92,36 +97,26 @@ fn bind(
         _ => Value::Null,
     };
     let own = scan.own_task_of_flow().map_or(Value::Null, |id| id.0.into());
+    let ids = match &scan.base {
+        ScanSource::Ids(ids) => {
+            let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+            Value::Text(serde_json::to_string(&ids)?)
+        }
+        _ => Value::Null,
+    };
+    let statuses =
+        [TaskStatus::Waiting, TaskStatus::Running, TaskStatus::Failed, TaskStatus::Cancelled];
+    let statuses = statuses.map(|status| match &scan.base {
+        ScanSource::WithStatus(wanted) => wanted.contains(&status).into(),
+        _ => Value::Null,
+    });
     let count = statement.parameter_count();
     let all = range.into_iter().chain(narrow.columns).chain([flow, own]).chain(narrow.attempts);
+    let all = all.chain([ids]).chain(statuses);
     for (n, value) in all.enumerate().take(count) {
         statement.raw_bind_parameter(n + 1, value)?;
     }
     Ok(())
-}
-
-/// Where to look: one statement a place.
-fn places(base: &ScanSource) -> Vec<String> {
-    match base {
-        ScanSource::All => vec![sql!("scan_all").to_owned()],
-        ScanSource::Flow(_) => vec![sql!("scan_flow").to_owned()],
-        ScanSource::Ids(ids) => {
-            let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-            vec![sql!("scan_ids").replace("/* ids */", &ids.join(", "))]
-        }
-        ScanSource::WithStatus(statuses) if statuses.is_empty() => {
-            // Nothing can be meant.
-            vec![format!("{} AND 0", sql!("scan_all"))]
-        }
-        ScanSource::WithStatus(statuses) => {
-            let places = statuses.iter().map(|status| match status {
-                TaskStatus::Waiting => sql!("scan_waiting").to_owned(),
-                TaskStatus::Running => sql!("scan_running").to_owned(),
-                ended => sql!("scan_unhappy").replace("/* status */", ended.as_str()),
-            });
-            places.collect()
-        }
-    }
 }
 
 fn found(
@@ -135,7 +130,7 @@ fn found(
     };
     let (parameters, context): (String, String) = tx
         .db
-        .prepare_cached(sql!("task_asked"))?
+        .prepare_cached(sql!("readers/tasks", "task_request"))?
         .query_row(params![id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let (started_at, ended_at) = last_times(tx, &row)?;
     let context = json(context);
@@ -158,7 +153,7 @@ fn last_times(tx: &JobTransaction<'_>, row: &TaskRow) -> Result<TimeRange, JobEr
     }
     let times = tx
         .db
-        .prepare_cached(sql!("last_times"))?
+        .prepare_cached(sql!("readers/scan", "last_times"))?
         .query_row([row.id.0], |row| {
             Ok((read::<Option<i64>>(row, 0)?.map(timestamp), Some(timestamp(read(row, 1)?))))
         })
@@ -170,7 +165,7 @@ pub(crate) fn creation_times(
     tx: &JobTransaction<'_>,
     ids: &[TaskId],
 ) -> Result<CreationTimes, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("creation_times"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/scan", "creation_times"))?;
     let mut tasks = Vec::with_capacity(ids.len());
     for id in ids {
         let task = statement

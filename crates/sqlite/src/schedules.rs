@@ -24,7 +24,7 @@ pub(crate) fn schedule(
     tx: &JobTransaction<'_>,
     name: &str,
 ) -> Result<(Option<ScheduleRow>, Timestamp), JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("schedule"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "schedule"))?;
     let row = statement.query_row([name], schedule_row).optional()?;
     Ok((row, timestamp(tx.now())))
 }
@@ -34,7 +34,7 @@ pub(crate) fn schedules(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Vec<ScheduleRow>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("schedules"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "schedules"))?;
     let after = after.unwrap_or("");
     let rows = statement.query_map(params![after, limit], schedule_row)?;
     let mut rows: Vec<_> = rows.collect::<rusqlite::Result<_>>()?;
@@ -52,20 +52,24 @@ pub(crate) fn write(tx: &JobTransaction<'_>, write: &ScheduleWrite) -> Result<bo
     let (definition, overlap) = (definition.as_str(), overlap.as_str());
     let (anchor, next_at) = (anchor.as_microsecond(), next_at.map(Timestamp::as_microsecond));
     let written = match write.expected {
-        None => tx.db.prepare_cached(sql!("schedule_insert"))?.execute(params![
-            write.name,
-            definition,
-            declared,
-            overlap,
-            anchor,
-            paused_at,
-            reason,
-            error,
-            next_at,
-            tx.now()
-        ])?,
-        Some(ScheduleVersion { id, version }) => {
-            tx.db.prepare_cached(sql!("schedule_update"))?.execute(params![
+        None => tx.db.prepare_cached(sql!("schedules/schedules", "schedule_insert"))?.execute(
+            params![
+                write.name,
+                definition,
+                declared,
+                overlap,
+                anchor,
+                paused_at,
+                reason,
+                error,
+                next_at,
+                tx.now()
+            ],
+        )?,
+        Some(ScheduleVersion { id, version }) => tx
+            .db
+            .prepare_cached(sql!("schedules/schedules", "schedule_update"))?
+            .execute(params![
                 write.name,
                 definition,
                 declared,
@@ -78,8 +82,7 @@ pub(crate) fn write(tx: &JobTransaction<'_>, write: &ScheduleWrite) -> Result<bo
                 tx.now(),
                 id,
                 version
-            ])?
-        }
+            ])?,
     };
     if written > 0 {
         tell(tx)?;
@@ -88,11 +91,15 @@ pub(crate) fn write(tx: &JobTransaction<'_>, write: &ScheduleWrite) -> Result<bo
 }
 
 pub(crate) fn remove(tx: &JobTransaction<'_>, name: &str) -> Result<bool, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("schedule_remove"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "schedule_remove"))?;
     let id: Option<i64> = statement.query_row([name], |row| read(row, 0)).optional()?;
     if let Some(id) = id {
-        tx.db.prepare_cached(sql!("schedule_remove_slots"))?.execute([id])?;
-        tx.db.prepare_cached(sql!("schedule_remove_events"))?.execute([id])?;
+        tx.db
+            .prepare_cached(sql!("schedules/schedules", "schedule_remove_slots"))?
+            .execute([id])?;
+        tx.db
+            .prepare_cached(sql!("schedules/schedules", "schedule_remove_events"))?
+            .execute([id])?;
         tell(tx)?;
     }
     Ok(id.is_some())
@@ -100,7 +107,7 @@ pub(crate) fn remove(tx: &JobTransaction<'_>, name: &str) -> Result<bool, JobErr
 
 /// Tells engines to set their timers again, in this process and in others.
 fn tell(tx: &JobTransaction<'_>) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("schedule_changed"))?.execute([])?;
+    tx.db.prepare_cached(sql!("schedules/schedules", "schedule_changed"))?.execute([])?;
     tx.changes_schedules.set(true);
     Ok(())
 }
@@ -113,7 +120,7 @@ pub(crate) fn due(tx: &JobTransaction<'_>, limit: u32) -> Result<DueSchedules, J
         next_in: next_after(tx, now)?.map(|next| between(now, next)),
         now: timestamp(now),
     };
-    let mut statement = tx.db.prepare_cached(sql!("schedules_due"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "schedules_due"))?;
     let mut rows = statement.query([now])?;
     while due.rows.len() < limit as usize
         && let Some(row) = rows.next()?
@@ -135,7 +142,10 @@ pub(crate) fn next_in(tx: &JobTransaction<'_>) -> Result<Option<std::time::Durat
 }
 
 fn next_after(tx: &JobTransaction<'_>, time: i64) -> Result<Option<i64>, JobError> {
-    Ok(tx.db.prepare_cached(sql!("schedules_next"))?.query_row([time], |row| read(row, 0))?)
+    Ok(tx
+        .db
+        .prepare_cached(sql!("schedules/schedules", "schedules_next"))?
+        .query_row([time], |row| read(row, 0))?)
 }
 
 /// One writer: what is seen here stays so until it is written.
@@ -147,7 +157,7 @@ fn fire_one(tx: &JobTransaction<'_>, firing: &Firing) -> Result<bool, JobError> 
     let ScheduleVersion { id, version } = firing.schedule;
     let as_seen: bool = tx
         .db
-        .prepare_cached(sql!("schedule_as_seen"))?
+        .prepare_cached(sql!("schedules/schedules", "schedule_unchanged"))?
         .query_row([id, version], |row| read(row, 0))?;
     if !as_seen || is_open(tx, firing.after)? {
         return Ok(false);
@@ -157,19 +167,18 @@ fn fire_one(tx: &JobTransaction<'_>, firing: &Firing) -> Result<bool, JobError> 
     let mut last = None;
     for ((slot, _), created) in firing.slots.iter().zip(created) {
         let (slot, task) = (slot.as_microsecond(), created.id().0);
-        tx.db.prepare_cached(sql!("fired_slot_insert"))?.execute(params![
-            id,
-            slot,
-            task,
-            tx.now()
-        ])?;
+        tx.db
+            .prepare_cached(sql!("schedules/schedules", "fired_slot_insert"))?
+            .execute(params![id, slot, task, tx.now()])?;
         last = Some((slot, task));
     }
     if let Some(skipped) = &firing.skipped {
         skip(tx, id, skipped)?;
     }
-    tx.db.prepare_cached(sql!("fired_slots_forget"))?.execute(params![id, FIRED_SLOTS_KEPT])?;
-    tx.db.prepare_cached(sql!("schedule_move"))?.execute(params![
+    tx.db
+        .prepare_cached(sql!("schedules/schedules", "fired_slots_delete_old"))?
+        .execute(params![id, FIRED_SLOTS_KEPT])?;
+    tx.db.prepare_cached(sql!("schedules/schedules", "schedule_move"))?.execute(params![
         id,
         firing.next_at.map(Timestamp::as_microsecond),
         last.map(|(slot, _)| slot),
@@ -183,7 +192,7 @@ fn fire_one(tx: &JobTransaction<'_>, firing: &Firing) -> Result<bool, JobError> 
 fn skip(tx: &JobTransaction<'_>, id: i64, skipped: &SkippedSlots) -> Result<(), JobError> {
     let (kind, slots) = (skipped.kind.as_str(), skipped.slots);
     let (first, last) = (skipped.first.as_microsecond(), skipped.last.as_microsecond());
-    let mut extend = tx.db.prepare_cached(sql!("schedule_event_extend"))?;
+    let mut extend = tx.db.prepare_cached(sql!("schedules/schedules", "schedule_event_extend"))?;
     if extend.execute(params![id, kind, last, slots, tx.now()])? == 0 {
         let none = None::<i64>;
         let event = params![id, kind, first, last, slots, none, none, tx.now()];
@@ -193,8 +202,9 @@ fn skip(tx: &JobTransaction<'_>, id: i64, skipped: &SkippedSlots) -> Result<(), 
 }
 
 fn add_event(tx: &JobTransaction<'_>, id: i64, event: &[&dyn ToSql]) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("schedule_event_insert"))?.execute(event)?;
-    let mut forget = tx.db.prepare_cached(sql!("schedule_events_forget"))?;
+    tx.db.prepare_cached(sql!("schedules/schedules", "schedule_event_insert"))?.execute(event)?;
+    let mut forget =
+        tx.db.prepare_cached(sql!("schedules/schedules", "schedule_events_delete_old"))?;
     forget.execute(params![id, SCHEDULE_EVENTS_KEPT])?;
     Ok(())
 }
@@ -220,7 +230,7 @@ pub(crate) fn events(
     schedule_id: i64,
     limit: u32,
 ) -> Result<Vec<ScheduleEvent>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("schedule_events"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "schedule_events"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
         let time =
             |column| Ok::<_, rusqlite::Error>(read::<Option<i64>>(row, column)?.map(timestamp));
@@ -249,7 +259,10 @@ fn is_open(tx: &JobTransaction<'_>, task: Option<TaskId>) -> Result<bool, JobErr
     let Some(task) = task else {
         return Ok(false);
     };
-    Ok(tx.db.prepare_cached(sql!("task_is_open"))?.query_row([task.0], |row| read(row, 0))?)
+    Ok(tx
+        .db
+        .prepare_cached(sql!("schedules/schedules", "task_is_open"))?
+        .query_row([task.0], |row| read(row, 0))?)
 }
 
 pub(crate) fn fired_slots(
@@ -257,7 +270,7 @@ pub(crate) fn fired_slots(
     schedule_id: i64,
     limit: u32,
 ) -> Result<Vec<FiredSlot>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("fired_slots"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "fired_slots"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
         Ok(FiredSlot {
             slot: timestamp(read(row, 0)?),
@@ -298,7 +311,7 @@ fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
 pub(crate) fn late(
     tx: &JobTransaction<'_>,
 ) -> Result<Vec<(String, std::time::Duration, bool)>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("schedules_due"))?;
+    let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "schedules_due"))?;
     let mut rows = statement.query([tx.now()])?;
     let mut late = Vec::new();
     while late.len() < 100

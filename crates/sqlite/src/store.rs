@@ -10,7 +10,7 @@ use task_engine_store::error::StoreError;
 
 use crate::connection::FileMark;
 use crate::connection_thread::{ConnectionThread, read_all};
-use crate::listen::Hints;
+use crate::listen::WakeUps;
 use crate::writer::write_all;
 use crate::{connection, migrate};
 
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     writer: ConnectionThread,
     /// `None` where there is one connection only, and the writer reads too.
     reader: Option<ConnectionThread>,
-    pub(crate) hints: Hints,
+    pub(crate) wake_ups: WakeUps,
 }
 
 impl SqliteStore {
@@ -61,15 +61,15 @@ impl SqliteStore {
         writer: rusqlite::Connection,
         reader: Option<rusqlite::Connection>,
     ) -> Result<Self, StoreError> {
-        let hints = Hints::new();
+        let wake_ups = WakeUps::new();
         let mark = || {
             let mark = path.as_deref().map(FileMark::of).transpose();
             mark.map_err(|e| StoreError::Unavailable(format!("{location}: {e}")))
         };
         let (file, file_to_read) = (mark()?, mark()?);
         let write = {
-            let (location, hints) = (location.clone(), hints.clone());
-            move |inbox| write_all(&writer, file.as_ref(), &inbox, &location, &hints)
+            let (location, wake_ups) = (location.clone(), wake_ups.clone());
+            move |inbox| write_all(&writer, file.as_ref(), &inbox, &location, &wake_ups)
         };
         let reader = reader.zip(file_to_read).map(|(reader, file)| {
             let at = location.clone();
@@ -81,7 +81,7 @@ impl SqliteStore {
             writer: ConnectionThread::spawn("task-engine-sqlite-writer", location.clone(), write)?,
             reader: reader.transpose()?,
             location,
-            hints,
+            wake_ups,
         };
         Ok(Self { shared: Arc::new(shared) })
     }

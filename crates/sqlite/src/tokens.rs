@@ -12,7 +12,7 @@ use crate::value::read;
 
 pub(crate) fn add(tx: &JobTransaction<'_>, new: &NewToken) -> Result<i64, JobError> {
     let expires_at = new.expires_in().map(|time| tx.moment.after(time));
-    let added = tx.db.prepare_cached(sql!("token_add"))?.execute(params![
+    let added = tx.db.prepare_cached(sql!("operators/tokens", "token_add"))?.execute(params![
         new.name(),
         new.role().as_str(),
         new.hash(),
@@ -26,7 +26,7 @@ pub(crate) fn add(tx: &JobTransaction<'_>, new: &NewToken) -> Result<i64, JobErr
 }
 
 pub(crate) fn all(tx: &JobTransaction<'_>) -> Result<Vec<TokenRow>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("tokens"))?;
+    let mut statement = tx.db.prepare_cached(sql!("operators/tokens", "tokens"))?;
     let mut rows = statement.query([])?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next()? {
@@ -36,7 +36,10 @@ pub(crate) fn all(tx: &JobTransaction<'_>) -> Result<Vec<TokenRow>, JobError> {
 }
 
 pub(crate) fn revoke(tx: &JobTransaction<'_>, name: &str) -> Result<bool, JobError> {
-    let revoked = tx.db.prepare_cached(sql!("token_revoke"))?.execute(params![name, tx.now()])?;
+    let revoked = tx
+        .db
+        .prepare_cached(sql!("operators/tokens", "token_revoke"))?
+        .execute(params![name, tx.now()])?;
     Ok(revoked > 0)
 }
 
@@ -45,7 +48,7 @@ pub(crate) fn by_hash(
     tx: &JobTransaction<'_>,
     hash: &TokenHash,
 ) -> Result<Option<(TokenRow, bool)>, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("token_by_hash"))?;
+    let mut statement = tx.db.prepare_cached(sql!("operators/tokens", "token_by_hash"))?;
     let found = statement.query_row(params![hash, tx.now()], token).optional()?;
     let Some(token) = found.transpose()? else { return Ok(None) };
     let fresh_from = timestamp(tx.now() - micros(TOUCH_EVERY));
@@ -55,7 +58,11 @@ pub(crate) fn by_hash(
 
 pub(crate) fn touch(tx: &JobTransaction<'_>, id: i64) -> Result<Timestamp, JobError> {
     let fresh_from = tx.now() - micros(TOUCH_EVERY);
-    tx.db.prepare_cached(sql!("token_touch"))?.execute([id, tx.now(), fresh_from])?;
+    tx.db.prepare_cached(sql!("operators/tokens", "token_touch"))?.execute([
+        id,
+        tx.now(),
+        fresh_from,
+    ])?;
     Ok(timestamp(tx.now()))
 }
 

@@ -1,4 +1,4 @@
-//! Unique tasks: whoever has the writer's transaction decides, and nobody else can
+//! Unique tasks: the writer's transaction decides, and no other can
 //! change anything before its end.
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) fn create(
     task: &NewTask,
     unique: &Unique,
 ) -> Result<Creation, JobError> {
-    let mut take = tx.db.prepare_cached(sql!("unique_take"))?;
+    let mut take = tx.db.prepare_cached(sql!("engine/create", "unique_take"))?;
     let is_new = take.execute([&task.class, &unique.key])? == 1;
     if !is_new
         && let Some(holder) = Holder::of(tx, held, task, unique)?
@@ -39,8 +39,8 @@ pub(crate) fn create(
         };
     }
     let id = insert.run(tx, task)?;
-    say_key(tx, id, unique)?;
-    let mut give = tx.db.prepare_cached(sql!("unique_give"))?;
+    write_key(tx, id, unique)?;
+    let mut give = tx.db.prepare_cached(sql!("engine/create", "unique_assign"))?;
     give.execute(params![task.class, unique.key, id.0])?;
     Ok(Creation::Created(id))
 }
@@ -59,14 +59,14 @@ impl Holder {
         task: &NewTask,
         unique: &Unique,
     ) -> Result<Option<Self>, JobError> {
-        let mut holder = tx.db.prepare_cached(sql!("unique_holder"))?;
+        let mut holder = tx.db.prepare_cached(sql!("engine/create", "unique_holder"))?;
         let found: Option<(i64, i64)> = holder
             .query_row([&task.class, &unique.key], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let Some((id, created_at)) = found else {
             return Ok(None);
         };
-        // Read once a call: nobody else can claim or record before its end.
+        // Read once a call: no other job can claim or record before its end.
         let held = match held {
             Some(held) => held,
             none => none.insert(held_tasks(tx)?),
@@ -98,7 +98,7 @@ fn replace(
     let answer = unique.on_conflict;
     let all = answer.takes_parameters() && answer.takes_time();
     let due_at = if answer.takes_time() { due_at(task.due, tx.moment) } else { due_before };
-    tx.db.prepare_cached(sql!("replace_task"))?.execute(params![
+    tx.db.prepare_cached(sql!("engine/create", "replace_task"))?.execute(params![
         id.task_id.0,
         answer.takes_parameters().then(|| task.parameters.as_str()),
         all.then(|| task.context.as_str()),
@@ -106,13 +106,15 @@ fn replace(
         all.then_some(task.priority),
         answer.takes_time().then_some(due_at),
     ])?;
-    say_key(tx, id.task_id, unique)?;
+    write_key(tx, id.task_id, unique)?;
     leave_queue(tx, id.task_id)?;
     let before = AttemptId { attempt: id.attempt - 1, ..id };
     wait(tx, before, due_at, 0)
 }
 
-fn say_key(tx: &JobTransaction<'_>, id: TaskId, unique: &Unique) -> Result<(), JobError> {
-    tx.db.prepare_cached(sql!("unique_name"))?.execute(params![id.0, unique.key])?;
+fn write_key(tx: &JobTransaction<'_>, id: TaskId, unique: &Unique) -> Result<(), JobError> {
+    tx.db
+        .prepare_cached(sql!("engine/create", "unique_name"))?
+        .execute(params![id.0, unique.key])?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Values as they are stored, read so that none of them can stop a reader: a text
 //! that is not UTF-8 is shown with the bad bytes replaced, a number out of range as
-//! the nearest one. The tables refuse such values; a damaged file, or whoever turns
+//! the nearest one. The tables refuse such values; a damaged file, or a program that turns
 //! their checks off, does not ask them.
 
 use rusqlite::Row;
@@ -29,7 +29,7 @@ impl Stored for String {
     }
 }
 
-/// The bytes of a text, to be checked by whoever asks.
+/// The bytes of a text, to be checked by the caller.
 impl Stored for Vec<u8> {
     fn of(value: ValueRef<'_>) -> Self {
         match value {

@@ -8,32 +8,32 @@ use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
 use crate::value::read;
 
-/// Names of statements in `sql/verify`, which say what each looks for.
+/// Statements of `sql/operators/verify.sql`; their names say what each looks for.
 macro_rules! checks {
     ($($name:literal),+ $(,)?) => {
-        [$(include_str!(concat!("../sql/verify/", $name, ".sql"))),+]
+        [$(sql!("operators/verify", $name)),+]
     };
 }
 
 pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
     let mut violations = Vec::new();
     for check in checks![
-        "00_file",
-        "01_nowhere",
-        "02_waits_and_is_held",
-        "03_held_twice",
-        "04_waits_uncreated",
-        "05_ended_uncreated",
-        "06_waits_with_an_old_number",
-        "07_held_with_an_old_number",
-        "08_ran_after_its_end",
-        "09_ended_without_a_word",
-        "11_held_by_nobody",
-        "12_said_by_nobody",
-        "13_lines_unsaid",
-        "14_cancelled_unended",
-        "15_key_of_nobody",
-        "16_fired_by_nobody",
+        "file",
+        "task_without_state",
+        "waiting_and_held",
+        "held_twice",
+        "waiting_but_not_created",
+        "ended_but_not_created",
+        "waiting_with_old_attempt",
+        "held_with_old_attempt",
+        "ran_after_success",
+        "incoherent_ending",
+        "held_by_unknown_instance",
+        "report_without_attempt",
+        "log_lines_out_of_range",
+        "cancelled_but_not_ended",
+        "key_without_task",
+        "fired_without_schedule",
     ] {
         let mut statement = tx.db.prepare(check)?;
         for violation in statement.query_map([], |row| row.get(0))? {
@@ -48,7 +48,7 @@ pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
 /// knows nothing of digits and levels when they are written by SQL.
 fn unreadable(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
     let mut violations = Vec::new();
-    let mut statement = tx.db.prepare(include_str!("../sql/verify/10_stored_json.sql"))?;
+    let mut statement = tx.db.prepare(sql!("operators/verify", "stored_json"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (id, what): (i64, String) = (read(row, 0)?, read(row, 1)?);
@@ -62,7 +62,7 @@ fn unreadable(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
 }
 
 pub(crate) fn inventory(tx: &JobTransaction<'_>) -> Result<Inventory, JobError> {
-    Ok(tx.db.query_row(sql!("inventory"), [], |row| {
+    Ok(tx.db.query_row(sql!("operators/verify", "inventory"), [], |row| {
         Ok(Inventory {
             tasks: row.get(0)?,
             waiting: row.get(1)?,

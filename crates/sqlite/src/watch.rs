@@ -19,8 +19,10 @@ use crate::read::status;
 use crate::value::read;
 
 pub(crate) fn activity(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<Activity, JobError> {
-    let newest: Option<i64> =
-        tx.db.prepare_cached(sql!("activity_newest"))?.query_row([], |row| read(row, 0))?;
+    let newest: Option<i64> = tx
+        .db
+        .prepare_cached(sql!("readers/activity", "activity_newest"))?
+        .query_row([], |row| read(row, 0))?;
     let held = held(tx)?;
     Ok(Activity {
         now: timestamp(tx.now()),
@@ -31,14 +33,14 @@ pub(crate) fn activity(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<A
 }
 
 pub(crate) fn held(tx: &JobTransaction<'_>) -> Result<Vec<HeldAttempt>, JobError> {
-    let mut held = tx.db.prepare_cached(sql!("activity_held"))?;
+    let mut held = tx.db.prepare_cached(sql!("readers/activity", "activity_held"))?;
     Ok(held.query_map([], held_attempt)?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Jumps from lane to lane, and reads the beginning of each.
 fn next(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, JobError> {
-    let mut next_lane = tx.db.prepare_cached(sql!("queues_next_lane"))?;
-    let mut first = tx.db.prepare_cached(sql!("activity_next"))?;
+    let mut next_lane = tx.db.prepare_cached(sql!("readers/queues", "queues_next_lane"))?;
+    let mut first = tx.db.prepare_cached(sql!("readers/activity", "activity_next"))?;
     let until = tx.now().saturating_add(micros(look.soon));
     let mut at = (String::new(), String::new(), 0_i32);
     let mut next = Vec::new();
@@ -71,7 +73,7 @@ pub(crate) fn endings(
     look: &EndingsQuery,
 ) -> Result<Vec<EndingRow>, JobError> {
     let since = tx.now().saturating_sub(micros(look.age_max));
-    let mut statement = tx.db.prepare_cached(sql!("endings"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/activity", "endings"))?;
     // Places may overlap.
     let mut found = BTreeMap::new();
     for (low, high) in &look.ids {
@@ -85,7 +87,7 @@ pub(crate) fn endings(
 }
 
 pub(crate) fn failure_counts(tx: &JobTransaction<'_>) -> Result<FailureCounts, JobError> {
-    let mut statement = tx.db.prepare_cached(sql!("failure_counts"))?;
+    let mut statement = tx.db.prepare_cached(sql!("readers/activity", "failure_counts"))?;
     let mut seen = |status: &str| {
         statement.query_row(params![status, FailureCounts::COUNTED_MAX + 1], |row| read(row, 0))
     };
@@ -98,15 +100,15 @@ pub(crate) fn queue_position(
 ) -> Result<Option<QueuePosition>, JobError> {
     let found = tx
         .db
-        .prepare_cached(sql!("queue_position_of"))?
+        .prepare_cached(sql!("readers/activity", "queue_position_of"))?
         .query_row([look.id.0], |row| Ok((read::<i32>(row, 0)?, read::<i64>(row, 1)?)))
         .optional()?;
     let Some((priority, due_at)) = found else {
         return Ok(None);
     };
     // The claim's own way to find lanes, from this task's priority up.
-    let mut lanes = tx.db.prepare_cached(sql!("claim_lanes"))?;
-    let mut count = tx.db.prepare_cached(sql!("queue_position_count"))?;
+    let mut lanes = tx.db.prepare_cached(sql!("engine/claim", "claim_lanes"))?;
+    let mut count = tx.db.prepare_cached(sql!("readers/activity", "queue_position_count"))?;
     let (queues, classes) =
         (serde_json::to_string(&look.queues)?, serde_json::to_string(&look.classes)?);
     let mut rows = lanes.query(params![queues, classes, priority])?;

@@ -10,23 +10,23 @@ use rusqlite::{Connection, ffi};
 
 use crate::connection::FileMark;
 use crate::connection_thread::{Job, JobTransaction};
-use crate::listen::Hints;
+use crate::listen::WakeUps;
 
 /// Bounds how long the first job of a group waits for the last one.
 const GROUP_MAX: usize = 1000;
 
-/// Does all jobs that come in, until nobody can hand in any more.
+/// Does all jobs until the channel is closed.
 pub(crate) fn write_all(
     connection: &Connection,
     file: Option<&FileMark>,
     inbox: &Receiver<Box<dyn Job>>,
     place: &str,
-    hints: &Hints,
+    wake_ups: &WakeUps,
 ) {
     while let Ok(first) = inbox.recv() {
         let mut group = vec![first];
         group.extend(inbox.try_iter().take(GROUP_MAX - 1));
-        let committed = commit(connection, file, &mut group, hints);
+        let committed = commit(connection, file, &mut group, wake_ups);
         for job in group {
             job.answer(committed.as_ref().map(|_| ()), place);
         }
@@ -39,7 +39,7 @@ fn commit(
     connection: &Connection,
     file: Option<&FileMark>,
     group: &mut [Box<dyn Job>],
-    hints: &Hints,
+    wake_ups: &WakeUps,
 ) -> rusqlite::Result<()> {
     // Once outside of the transaction, where a deleted log can still be saved.
     let check = || file.map_or(Ok(()), |file| file.check(connection));
@@ -57,9 +57,9 @@ fn commit(
         let _ = execute(connection, "ROLLBACK");
     }
     done?;
-    hints.give(tx.brings_work.get(), tx.wants_cancel.get());
+    wake_ups.send(tx.brings_work.get(), tx.wants_cancel.get());
     if tx.changes_schedules.get() {
-        hints.tell_of_schedules();
+        wake_ups.schedules_changed();
     }
     Ok(())
 }
@@ -78,16 +78,16 @@ fn run_alone(
     if tx.db.is_autocommit() { Ok(()) } else { execute(tx.db, "ROLLBACK") }
 }
 
-/// A job that fails takes back its own doing alone.
+/// A job that fails is rolled back alone.
 fn run_apart(job: &mut dyn Job, tx: &JobTransaction<'_>) -> rusqlite::Result<()> {
     execute(tx.db, "SAVEPOINT task_engine_job")?;
     if !job.run(tx) {
         if tx.db.is_autocommit() {
-            // After some errors, a full disk for one, SQLite itself takes back
+            // After some errors, a full disk for one, SQLite itself rolls back
             // the whole transaction: the others of this group have not happened.
             return Err(rusqlite::Error::SqliteFailure(
                 ffi::Error::new(ffi::SQLITE_ABORT),
-                Some("a failure beside this one took back the whole transaction".to_owned()),
+                Some("the failure of another job rolled back the whole transaction".to_owned()),
             ));
         }
         execute(tx.db, "ROLLBACK TO task_engine_job")?;
@@ -112,7 +112,7 @@ mod tests {
     fn writer(connection: Connection) -> ConnectionThread {
         let place: Arc<str> = "test".into();
         let at = place.clone();
-        let work = move |inbox| write_all(&connection, None, &inbox, &at, &Hints::new());
+        let work = move |inbox| write_all(&connection, None, &inbox, &at, &WakeUps::new());
         ConnectionThread::spawn("writer", place, work).unwrap()
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let (first, spoilt) = tokio::join!(writer.run(insert("a")), spoils);
         assert!(matches!(spoilt, Err(StoreError::InstanceOver)));
         let kept = writer.run(notes).await.unwrap();
-        assert_eq!(kept, i64::from(first.is_ok()), "told the truth: {first:?}");
+        assert_eq!(kept, i64::from(first.is_ok()), "{first:?}");
         writer.run(insert("b")).await.unwrap();
     }
 

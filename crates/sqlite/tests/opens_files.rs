@@ -43,7 +43,7 @@ async fn a_file_without_tables_says_what_to_run() {
 #[tokio::test]
 async fn tables_are_made_once() {
     let file = File::new();
-    assert_eq!(file.open().migrate().await.unwrap()[0], "0001_ledger");
+    assert_eq!(file.open().migrate().await.unwrap()[0], "0001_tasks");
     assert!(file.open().migrate().await.unwrap().is_empty());
 }
 

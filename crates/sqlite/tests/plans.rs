@@ -4,10 +4,11 @@ mod common;
 
 use common::File;
 use rusqlite::Connection;
+use task_engine_store::sql::statement;
 
 macro_rules! sql {
-    ($name:literal) => {
-        ($name, include_str!(concat!("../sql/", $name, ".sql")))
+    ($file:literal, $name:literal) => {
+        ($name, statement(include_str!(concat!("../sql/", $file, ".sql")), $name))
     };
 }
 
@@ -23,82 +24,82 @@ async fn no_hot_statement_scans_a_table() {
     let file = File::with_tables().await;
     let connection = file.connect();
     for (name, statement) in [
-        sql!("wait_again"),
-        sql!("claim_lanes"),
-        sql!("claim_heads"),
-        sql!("task_exists"),
-        sql!("tasks_exist"),
-        sql!("task_asked"),
-        sql!("claim_delete"),
-        sql!("claim_take_back"),
-        sql!("taken_task"),
-        sql!("end_attempt"),
-        sql!("ended_by"),
-        sql!("late_result"),
-        sql!("waiting_one"),
-        sql!("waiting_delete"),
-        sql!("waiting_delete_due_at"),
-        sql!("waiting_delete_due_before"),
-        sql!("last_ending"),
-        sql!("instance_alive"),
-        sql!("instance_heartbeat"),
-        sql!("pulse_next_class"),
-        sql!("task_executions"),
-        sql!("task_late_results"),
-        sql!("task_cancel_requested"),
-        sql!("unique_take"),
-        sql!("unique_holder"),
-        sql!("unique_give"),
-        sql!("unique_name"),
-        sql!("replace_task"),
-        sql!("prune_unique_tasks"),
-        sql!("prune_ended_executions"),
-        sql!("prune_late_results"),
-        sql!("prune_cancel_requests"),
-        sql!("prune_fired_slots"),
-        sql!("endings"),
-        sql!("activity_next"),
-        sql!("activity_newest"),
-        sql!("queue_position_of"),
-        sql!("queue_position_count"),
-        sql!("schedules_due"),
-        sql!("schedules_next"),
-        sql!("schedule"),
-        sql!("schedule_as_seen"),
-        sql!("schedule_move"),
-        sql!("schedule_update"),
-        sql!("fired_slots"),
-        sql!("fired_slots_forget"),
-        sql!("schedule_events"),
-        sql!("schedule_event_extend"),
-        sql!("schedule_events_forget"),
-        sql!("queue_is_paused"),
-        sql!("queues_next_lane"),
-        sql!("queues_count"),
-        sql!("report_line"),
-        sql!("report_progress"),
-        sql!("logs"),
-        sql!("logs_newest"),
-        sql!("execution_said"),
-        sql!("cancellation"),
-        sql!("prune_execution_logs"),
-        sql!("prune_execution_progress"),
-        sql!("prune_cancellations"),
-        sql!("flow_ids"),
-        sql!("flow_task"),
-        sql!("flow_executions"),
-        sql!("audit_page"),
-        sql!("audit_prune"),
-        sql!("login_is_ended"),
-        sql!("database_key"),
-        sql!("token_by_hash"),
-        sql!("token_revoke"),
-        sql!("token_touch"),
-        sql!("creation_times"),
-        sql!("last_times"),
-        sql!("figures"),
-        sql!("rollups"),
-        sql!("figures_prune"),
+        sql!("engine/record", "requeue"),
+        sql!("engine/claim", "claim_lanes"),
+        sql!("engine/claim", "claim_heads"),
+        sql!("engine/record", "task_exists"),
+        sql!("engine/record", "tasks_exist"),
+        sql!("readers/tasks", "task_request"),
+        sql!("engine/record", "claim_delete"),
+        sql!("engine/recover", "reclaim_claim"),
+        sql!("engine/recover", "reclaimed_task"),
+        sql!("engine/record", "end_attempt"),
+        sql!("engine/record", "ended_by"),
+        sql!("engine/record", "late_result"),
+        sql!("operators/tasks", "waiting_one"),
+        sql!("operators/tasks", "waiting_delete"),
+        sql!("engine/claim", "waiting_delete_due_at"),
+        sql!("engine/claim", "waiting_delete_due_before"),
+        sql!("operators/tasks", "last_ending"),
+        sql!("engine/claim", "instance_alive"),
+        sql!("engine/instances", "instance_heartbeat"),
+        sql!("engine/instances", "next_waiting_class"),
+        sql!("readers/tasks", "task_executions"),
+        sql!("readers/tasks", "task_late_results"),
+        sql!("readers/tasks", "task_cancel_requested"),
+        sql!("engine/create", "unique_take"),
+        sql!("engine/create", "unique_holder"),
+        sql!("engine/create", "unique_assign"),
+        sql!("engine/create", "unique_name"),
+        sql!("engine/create", "replace_task"),
+        sql!("operators/tasks", "prune_unique_tasks"),
+        sql!("operators/tasks", "prune_ended_executions"),
+        sql!("operators/tasks", "prune_late_results"),
+        sql!("operators/tasks", "prune_cancel_requests"),
+        sql!("operators/tasks", "prune_fired_slots"),
+        sql!("readers/activity", "endings"),
+        sql!("readers/activity", "activity_next"),
+        sql!("readers/activity", "activity_newest"),
+        sql!("readers/activity", "queue_position_of"),
+        sql!("readers/activity", "queue_position_count"),
+        sql!("schedules/schedules", "schedules_due"),
+        sql!("schedules/schedules", "schedules_next"),
+        sql!("schedules/schedules", "schedule"),
+        sql!("schedules/schedules", "schedule_unchanged"),
+        sql!("schedules/schedules", "schedule_move"),
+        sql!("schedules/schedules", "schedule_update"),
+        sql!("schedules/schedules", "fired_slots"),
+        sql!("schedules/schedules", "fired_slots_delete_old"),
+        sql!("schedules/schedules", "schedule_events"),
+        sql!("schedules/schedules", "schedule_event_extend"),
+        sql!("schedules/schedules", "schedule_events_delete_old"),
+        sql!("readers/queues", "queue_is_paused"),
+        sql!("readers/queues", "queues_next_lane"),
+        sql!("readers/queues", "queues_count"),
+        sql!("engine/report", "report_line"),
+        sql!("engine/report", "report_progress"),
+        sql!("engine/report", "logs"),
+        sql!("engine/report", "logs_newest"),
+        sql!("engine/report", "execution_reports"),
+        sql!("engine/report", "cancellation"),
+        sql!("operators/tasks", "prune_execution_logs"),
+        sql!("operators/tasks", "prune_execution_progress"),
+        sql!("operators/tasks", "prune_cancellations"),
+        sql!("readers/flow", "flow_ids"),
+        sql!("readers/flow", "flow_task"),
+        sql!("readers/flow", "flow_executions"),
+        sql!("operators/audit", "audit_page"),
+        sql!("operators/audit", "prune_audit"),
+        sql!("operators/logins", "login_is_ended"),
+        sql!("operators/logins", "database_key"),
+        sql!("operators/tokens", "token_by_hash"),
+        sql!("operators/tokens", "token_revoke"),
+        sql!("operators/tokens", "token_touch"),
+        sql!("readers/scan", "creation_times"),
+        sql!("readers/scan", "last_times"),
+        sql!("engine/rollups", "write_rollups"),
+        sql!("engine/rollups", "rollups"),
+        sql!("engine/rollups", "prune_rollups"),
     ] {
         let plan = plan(&connection, statement);
         let scans: Vec<_> = plan
@@ -113,9 +114,12 @@ async fn no_hot_statement_scans_a_table() {
 async fn pages_of_what_went_wrong_use_their_index() {
     let file = File::with_tables().await;
     let connection = file.connect();
-    for (name, statement) in [sql!("page_unhappy"), sql!("prune_unhappy")] {
+    for (name, statement) in [
+        sql!("readers/tasks", "page_failed_or_cancelled"),
+        sql!("operators/tasks", "prune_failed_or_cancelled"),
+    ] {
         let plan = plan(&connection, statement).join("\n");
-        assert!(plan.contains("task_engine_unhappy_endings (ends_task=?"), "{name}: {plan}");
+        assert!(plan.contains("task_engine_failed_or_cancelled (ends_task=?"), "{name}: {plan}");
         assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
     }
 }
@@ -123,7 +127,7 @@ async fn pages_of_what_went_wrong_use_their_index() {
 #[tokio::test]
 async fn lanes_are_read_in_claim_order_without_sorting() {
     let file = File::with_tables().await;
-    let (_, statement) = sql!("claim_heads");
+    let (_, statement) = sql!("engine/claim", "claim_heads");
     let plan = plan(&file.connect(), statement).join("\n");
     assert!(
         plan.contains(
@@ -138,8 +142,8 @@ async fn lanes_are_read_in_claim_order_without_sorting() {
 async fn a_claim_deletes_where_it_has_read() {
     let file = File::with_tables().await;
     for ((name, statement), end) in [
-        (sql!("waiting_delete_due_at"), "due_at=? AND rowid<?)"),
-        (sql!("waiting_delete_due_before"), "due_at<?)"),
+        (sql!("engine/claim", "waiting_delete_due_at"), "due_at=? AND rowid<?)"),
+        (sql!("engine/claim", "waiting_delete_due_before"), "due_at<?)"),
     ] {
         let plan = plan(&file.connect(), statement).join("\n");
         let lane = "task_engine_waiting_lanes (queue=? AND task_class=? AND priority=? AND ";
@@ -150,7 +154,7 @@ async fn a_claim_deletes_where_it_has_read() {
 #[tokio::test]
 async fn classes_that_wait_are_found_by_jumps() {
     let file = File::with_tables().await;
-    let (_, statement) = sql!("pulse_next_class");
+    let (_, statement) = sql!("engine/instances", "next_waiting_class");
     let plan = plan(&file.connect(), statement).join("\n");
     assert!(plan.contains("(queue=? AND task_class>?)"), "{plan}");
     assert!(plan.contains("(queue>?)"), "{plan}");
@@ -160,7 +164,7 @@ async fn classes_that_wait_are_found_by_jumps() {
 #[tokio::test]
 async fn a_flow_is_found_by_its_index() {
     let file = File::with_tables().await;
-    let (_, statement) = sql!("flow_ids");
+    let (_, statement) = sql!("readers/flow", "flow_ids");
     let plan = plan(&file.connect(), statement).join("\n");
     assert!(plan.contains("task_engine_created_by_correlation (<expr>=? AND rowid>?)"), "{plan}");
 }
@@ -168,7 +172,10 @@ async fn a_flow_is_found_by_its_index() {
 #[tokio::test]
 async fn only_due_schedules_are_read() {
     let file = File::with_tables().await;
-    for (name, statement) in [sql!("schedules_due"), sql!("schedules_next")] {
+    for (name, statement) in [
+        sql!("schedules/schedules", "schedules_due"),
+        sql!("schedules/schedules", "schedules_next"),
+    ] {
         let plan = plan(&file.connect(), statement).join("\n");
         assert!(plan.contains("task_engine_schedules_by_next_at (next_at"), "{name}: {plan}");
         assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
@@ -180,44 +187,38 @@ async fn checks_and_exports_search_by_keys() {
     let file = File::with_tables().await;
     let connection = file.connect();
     for (name, statement) in [
-        sql!("checks/failed"),
-        sql!("checks/first_due"),
-        sql!("export/executions"),
-        sql!("export/late_results"),
-        sql!("export/progress"),
-        sql!("export/logs"),
-        sql!("export/cancellations"),
-        sql!("export/fired_slots"),
-        sql!("export/schedule_events"),
+        sql!("operators/checks", "failed"),
+        sql!("operators/checks", "first_due"),
+        sql!("operators/export", "executions"),
+        sql!("operators/export", "late_results"),
+        sql!("operators/export", "progress"),
+        sql!("operators/export", "logs"),
+        sql!("operators/export", "cancellations"),
+        sql!("operators/export", "fired_slots"),
+        sql!("operators/export", "schedule_events"),
     ] {
         for step in plan(&connection, statement) {
-            let scans = step.contains("SCAN task_engine") || step.contains("SCAN wish");
+            let scans = step.contains("SCAN task_engine") || step.contains("SCAN request");
             assert!(!scans && !step.contains("TEMP B-TREE FOR ORDER"), "{name}: {step}");
         }
     }
 }
 
-/// Each place is read by its key from its end, and how far a
-/// step goes is told without sorting. The step itself has few rows.
+/// Each part of a source is read by its key from its end, and how far a step goes is
+/// determined without sorting. The step itself has few rows.
 #[tokio::test]
 async fn a_step_of_a_search_reads_by_keys() {
     let file = File::with_tables().await;
     let connection = file.connect();
-    let failure_counts = sql!("scan_unhappy").1.replace("/* status */", "failed");
-    for (name, base, sorts) in [
-        ("all", sql!("scan_all").1.to_owned(), false),
-        ("waiting", sql!("scan_waiting").1.to_owned(), false),
-        ("failure_counts", failure_counts.clone(), false),
-        ("two", format!("{}UNION ALL\n{failure_counts}", sql!("scan_waiting").1), false),
-        ("flow", sql!("scan_flow").1.to_owned(), false),
-        ("ids", sql!("scan_ids").1.replace("/* ids */", "1, 2"), true),
-    ] {
-        for (statement, text) in [sql!("scan_bound"), sql!("scan")] {
-            let text = text.replace("/* base */", &base);
-            let plan = plan(&connection, &text).join("\n");
+    let scan = include_str!("../sql/readers/scan.sql");
+    for (source, sorts) in [("all", false), ("flow", false), ("ids", true), ("status", false)] {
+        for (name, is_bound) in
+            [(format!("scan_bound_{source}"), true), (format!("scan_{source}"), false)]
+        {
+            let plan = plan(&connection, statement(scan, &name)).join("\n");
             assert!(!plan.contains("SCAN task_engine_"), "{name}: {plan}");
             assert!(!plan.contains("SCAN ended"), "{name}: {plan}");
-            let may_sort = sorts || statement == "scan";
+            let may_sort = sorts || !is_bound;
             assert!(may_sort || !plan.contains("FOR ORDER BY"), "{name}: {plan}");
         }
     }

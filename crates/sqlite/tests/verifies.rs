@@ -28,7 +28,7 @@ async fn every_violation_is_told_in_words() {
         ),
         (
             "UPDATE task_engine_claims SET instance_id = 77".to_owned(),
-            "by instance 77, which is not on record",
+            "by instance 77, which does not exist",
         ),
         (ended(1, "'failed'", "'{}'"), "task 1 waits as attempt 1, but attempt 1 has ended"),
         (ended(1, "'stopped'", "NULL"), "task 1 had stopped with attempt 1, and went on"),

@@ -48,7 +48,7 @@ pub struct ActivityQuery {
 
 impl FailureCounts {
     /// They are counted no further than this: each has to be looked at, because
-    /// somebody may have sent it back.
+    /// it may have been retried.
     pub const COUNTED_MAX: i64 = 10_000;
 
     /// From what was counted, one more than the limit at the most.
@@ -158,7 +158,7 @@ pub struct EndingRow {
     pub class: String,
     /// Its queue.
     pub queue: String,
-    /// The life that held it, if one did.
+    /// The engine session that held it, if one did.
     #[serde(skip)]
     pub instance_id: Option<InstanceId>,
     /// The name of the engine.
@@ -191,7 +191,7 @@ impl EndingRow {
     }
 }
 
-/// How many tasks ended badly, and wait for somebody's decision.
+/// How many tasks have failed or were cancelled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FailureCounts {
     /// Given up.

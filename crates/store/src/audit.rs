@@ -178,7 +178,7 @@ impl From<InvalidAuditEntry> for StoreError {
 }
 
 impl NewAuditEntry {
-    /// What somebody is about to do. `action` is a word like `tasks.retry`;
+    /// An operation that is about to run. `action` is a token like `tasks.retry`;
     /// `target` is an id, a filter, the name of a queue.
     ///
     /// Control characters in the target become visible: a filter may have some.
@@ -208,7 +208,7 @@ impl NewAuditEntry {
     }
 
     /// How it ended: `of` is the id of this entry. It cannot be wrong, so that an
-    /// outcome is never lost: a detail that is too long is told by its length.
+    /// outcome is never lost: a detail that is too long is replaced by its length.
     #[must_use]
     pub fn ended(&self, of: i64, outcome: AuditOutcome, detail: Json) -> Self {
         let bytes = detail.as_str().len();
@@ -237,7 +237,7 @@ impl NewAuditEntry {
         &self.target
     }
 
-    /// Why, if somebody has said so.
+    /// The reason, if one was given.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
@@ -262,7 +262,7 @@ impl NewAuditEntry {
     }
 }
 
-/// An entry on record.
+/// A recorded entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditEntry {
     /// Grows with time.
@@ -275,7 +275,7 @@ pub struct AuditEntry {
     pub action: String,
     /// To what.
     pub target: String,
-    /// Why, if somebody has said so.
+    /// The reason, if one was given.
     pub reason: Option<String>,
     /// An object: counts, what was before and after.
     #[serde(serialize_with = "as_it_is")]

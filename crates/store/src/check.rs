@@ -83,7 +83,7 @@ impl Check {
         self.name.replace('_', " ")
     }
 
-    /// What `Store::verify` has found.
+    /// What `OperatorStore::verify` has found.
     #[must_use]
     pub fn of_ledger(violations: &[String]) -> Self {
         const NAME: &str = "ledger";
@@ -141,7 +141,7 @@ pub const FAILED_MAX: u32 = 1000;
 /// What a store finds in its tables about the work itself.
 #[derive(Debug, Clone, Default)]
 pub struct CheckFacts {
-    /// Lives of engines, as `Store::instances` tells them.
+    /// Engine sessions, as `ReadStore::instances` returns them.
     pub instances: Vec<InstanceRow>,
     /// What waits, by queue and class.
     pub lanes: Vec<WaitingLane>,

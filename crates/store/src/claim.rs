@@ -15,10 +15,10 @@ use crate::contract::StoreFuture;
 /// Claims tasks for one engine, or for one pool of its workers.
 pub trait Claimer: Send {
     /// Takes up to `limit` due tasks, in the order of priority, time and id, if
-    /// the engine is still alive on record ([`StoreError::InstanceOver`]).
+    /// the engine's session has not ended ([`StoreError::InstanceOver`]).
     fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim>;
 
-    /// Forgets what was learnt about the queue: somebody says it has changed.
+    /// Invalidates what is cached about the queue: it may have changed.
     fn wake(&mut self);
 }
 
@@ -103,7 +103,7 @@ impl fmt::Debug for ClaimedTask {
 pub enum Rest {
     /// More may be due: ask again as soon as a worker is free.
     More,
-    /// Something may be due, but is locked by somebody, or costly to find: ask
+    /// Something may be due, but is locked by another session, or costly to find: ask
     /// again soon, not at once.
     Contended,
     /// Nothing else is due. The next one is in this long, if there is one.

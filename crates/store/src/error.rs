@@ -13,7 +13,7 @@ pub enum StoreError {
     /// time: try again later. The message names the session where it is known.
     #[error("{0}")]
     Locked(String),
-    /// The store refused, and will refuse again: somebody must change something.
+    /// The store refused, and will refuse again until something changes.
     #[error("{0}")]
     Refused(String),
     /// Something in what was sent cannot be stored; without it, the rest can.
@@ -25,21 +25,21 @@ pub enum StoreError {
     /// This process must not use the store any longer: end it, and start it again.
     #[error("{0}")]
     MustReopen(String),
-    /// The name belongs to another life that is not over on record.
+    /// Another session of this name has not ended.
     #[error("an engine named {0:?} is registered")]
     NameTaken(String),
-    /// The life of this engine is over on record: it was declared lost.
+    /// The session of this engine has ended: it was declared lost.
     #[error("this engine was declared lost")]
     InstanceOver,
     /// An attempt cannot complete its task, because it is no longer its own.
     #[error(
-        "{0} is over on record, or its store is not in the database of this transaction: roll the transaction back, so that nothing of this attempt counts"
+        "{0} has ended, or its store is not in the database of this transaction; roll the transaction back"
     )]
     AttemptOver(AttemptId),
 }
 
 impl StoreError {
-    /// Whether the same call may succeed later without anybody's doing.
+    /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Locked(_))

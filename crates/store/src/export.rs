@@ -3,7 +3,7 @@
 //!
 //! A file is a [`Header`], then instances, paused queues, tasks in the order of
 //! their ids, schedules, and an [`End`] that counts them: a file that was cut
-//! off is told from one that is whole. Nothing here depends on the store: what
+//! off can be recognized. Nothing here depends on the store: what
 //! SQLite has written, PostgreSQL reads, and the other way round.
 //!
 //! What belongs to a place and not to its tasks stays there: tokens, figures, and
@@ -41,9 +41,9 @@ pub const FORMAT: u32 = 1;
 pub enum Line {
     /// The first.
     Header(Header),
-    /// A life of an engine.
+    /// An engine session.
     Instance(Box<InstanceRecord>),
-    /// A queue that nobody takes from.
+    /// A paused queue.
     PausedQueue(PausedQueueRecord),
     /// A task, with all that has happened to it.
     Task(Box<TaskRecord>),
@@ -71,7 +71,7 @@ pub struct Header {
     pub statuses: Vec<TaskStatus>,
     /// The highest id that the store has given to a task.
     pub last_task_id: i64,
-    /// The same of the lives of engines.
+    /// The same of engine sessions.
     pub last_instance_id: i64,
     /// The same of schedules.
     pub last_schedule_id: i64,
@@ -110,7 +110,7 @@ pub struct SkippedTaskRecord {
     pub reason: String,
 }
 
-/// A life of an engine. It is over wherever the file is read.
+/// An engine session. It has ended wherever the file is imported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in [`task_engine_core::instance::InstanceRow`].
@@ -270,7 +270,7 @@ pub struct LogRecord {
     pub message: String,
 }
 
-/// A wish to cancel an attempt that has ended.
+/// A cancel request for an attempt that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -278,7 +278,7 @@ pub struct CancellationRecord {
     pub attempt: i32,
     pub requested_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told_at: Option<Timestamp>,
+    pub delivered_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -381,7 +381,7 @@ impl TaskRecord {
     #[must_use]
     pub fn nowhere(&self) -> crate::error::StoreError {
         crate::error::StoreError::Refused(format!(
-            "task {} is nowhere: it does not wait, nobody holds it, and it has not ended; see `task-engine verify`",
+            "task {} is lost: it does not wait, no engine holds it, and it has not ended; see `task-engine verify`",
             self.id
         ))
     }
@@ -483,7 +483,7 @@ impl TaskRecord {
 pub struct Shift {
     /// Of tasks.
     pub tasks: i64,
-    /// Of the lives of engines.
+    /// Of engine sessions.
     pub instances: i64,
     /// Of schedules.
     pub schedules: i64,
@@ -493,11 +493,11 @@ impl Shift {
     /// Whether ids up to those of this file can be moved so far.
     #[must_use]
     pub fn fits(&self, header: &Header) -> bool {
-        // The ids of claims have a life's id in their upper bits.
-        let lives = header.last_instance_id.checked_add(self.instances);
+        // The ids of claims have an instance id in their upper bits.
+        let sessions = header.last_instance_id.checked_add(self.instances);
         header.last_task_id.checked_add(self.tasks).is_some_and(|last| last < i64::MAX)
             && header.last_schedule_id.checked_add(self.schedules).is_some()
-            && lives.is_some_and(|last| last < 1 << 22)
+            && sessions.is_some_and(|last| last < 1 << 22)
     }
 
     /// A line with its ids moved, and with those that it names.
@@ -604,7 +604,7 @@ pub enum Imported {
         read: End,
         /// By how much ids were moved.
         shift: Shift,
-        /// Lives of engines, now over, that hold attempts to be taken back.
+        /// Engine sessions, now ended, that hold attempts to be reclaimed.
         holders: Vec<task_engine_core::instance::InstanceId>,
     },
     /// Nothing was changed: the store is not empty, or has a schedule of that name.

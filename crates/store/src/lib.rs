@@ -26,6 +26,8 @@ pub mod queue_position;
 pub mod rollup;
 pub mod scan;
 pub mod schedules;
+#[doc(hidden)]
+pub mod sql;
 pub mod token;
 
 pub use claim::{Claim, ClaimedTask, Claimer, Rest};

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// A random key that every database has of its own, made with its tables. Hashes
-/// made with it tell nothing to whoever cannot read it, and several dashboards of
+/// made with it mean nothing without it, and several dashboards of
 /// one database have the same one. It does not move with an export.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseKey(pub [u8; 32]);

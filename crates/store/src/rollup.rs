@@ -37,7 +37,7 @@ pub enum Counts {
     Ok,
     /// It failed, whether or not it is tried again.
     Failed,
-    /// It was cancelled, given back or snoozed.
+    /// It was cancelled, released or snoozed.
     Other,
 }
 
@@ -48,7 +48,7 @@ impl Counts {
         match ending.next {
             NextState::End(TaskStatus::Stopped) => Self::Ok,
             NextState::End(TaskStatus::Failed) => Self::Failed,
-            // Given back or snoozed: no retry is used.
+            // Released or snoozed: no retry is used.
             NextState::Wait { retry_number, .. } if retry_number == ending.retry_number => {
                 Self::Other
             }
@@ -65,7 +65,7 @@ pub struct Tally {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled, given back or snoozed.
+    /// Attempts that were cancelled, released or snoozed.
     pub other: u64,
     /// How long all of them ran together, in microseconds.
     pub run_us: u64,
@@ -145,7 +145,7 @@ pub struct RollupRow {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled, given back or snoozed.
+    /// Attempts that were cancelled, released or snoozed.
     pub other: u64,
     /// How long all of them ran together, in seconds.
     pub run_secs_sum: f64,
@@ -164,7 +164,7 @@ pub struct ClassTotal {
     pub ok: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Attempts that were cancelled, given back or snoozed.
+    /// Attempts that were cancelled, released or snoozed.
     pub other: u64,
     /// How long all of them ran together, in seconds.
     pub run_secs_sum: f64,

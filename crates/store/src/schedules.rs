@@ -48,7 +48,7 @@ pub enum Done {
     Unchanged,
 }
 
-/// Each round somebody else has written the schedule in between. Even one that
+/// Each round another writer has changed the schedule in between. Even one that
 /// fires ten times a second leaves more room than this.
 const ROUNDS_MAX: u32 = 100;
 

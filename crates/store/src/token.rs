@@ -1,7 +1,7 @@
-//! Tokens: what proves to the dashboard and its interface who somebody is.
+//! Tokens: credentials for the dashboard and its API.
 //!
 //! A token is shown once, when it is made. Stores keep a hash of it, so that
-//! nobody who reads the database can use one. It is 256 random bits: there is
+//! a reader of the database cannot use one. It is 256 random bits: there is
 //! nothing to guess, and a fast hash is enough.
 
 use std::fmt;
@@ -25,7 +25,7 @@ pub const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
 const RANDOM_BYTES: usize = 32;
 
-/// What somebody may do; each may do what those before may.
+/// What a user may do; each role includes the roles before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -109,7 +109,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads what somebody has sent; it may be no token, or none of ours.
+/// Parses what a client has sent; it may be no token, or none of ours.
 impl FromStr for Secret {
     type Err = TokenParseError;
 
@@ -129,11 +129,11 @@ impl FromStr for Secret {
 #[error("this is not a token: one is {PREFIX} and 64 digits from 0 to f")]
 pub struct TokenParseError;
 
-/// How the name of whoever types a command begins in the audit.
+/// How the name of a user of the command line begins in the audit log.
 pub const TERMINAL: &str = "terminal:";
 
-/// Whom the audit means by these: the one with the password, somebody on an open
-/// address, and somebody who could not log in.
+/// Reserved names of the audit log: the user with the password, a user of an open
+/// address, and a user who could not log in.
 const RESERVED: [&str; 3] = ["admin", "anybody", "nobody"];
 
 /// A token on its way to the store.
@@ -154,9 +154,9 @@ pub enum InvalidToken {
         "the name of a token is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {0:?}"
     )]
     Name(String),
-    /// Its name means somebody else.
+    /// Its name is reserved.
     #[error(
-        "a token cannot be named {0:?}: in the audit, that means somebody without a token; choose a name that says who uses it"
+        "a token cannot be named {0:?}: the audit log uses that for users without a token; choose a name that says who uses it"
     )]
     Reserved(String),
     /// The time that it is good for.
@@ -192,7 +192,7 @@ impl NewToken {
         &self.name
     }
 
-    /// What it lets somebody do.
+    /// Its role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
@@ -220,14 +220,14 @@ impl NewToken {
     }
 }
 
-/// A token on record, without what would make it usable.
+/// A stored token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenRow {
     /// Its number.
     pub id: i64,
     /// Its name: one that is not revoked has it alone.
     pub name: String,
-    /// What it lets somebody do.
+    /// Its role.
     pub role: Role,
     /// Since when.
     pub created_at: Timestamp,

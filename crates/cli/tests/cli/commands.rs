@@ -28,7 +28,7 @@ fn create_prints_ids_and_candidates() {
     let created = sandbox.run(&["create", "WaitingTask", r#"{"waiting_time": 0.1}"#]);
     assert_eq!((created.code, created.out.as_str()), (Some(0), "1\n"));
     for words in
-        ["Database: sqlite:task-engine.db", "0001_ledger", "it will wait until that changes"]
+        ["Database: sqlite:task-engine.db", "0001_tasks", "it will wait until that changes"]
     {
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
@@ -256,7 +256,7 @@ fn migrate_lists_applied_migrations() {
     let sandbox = sandbox();
     let first = sandbox.run(&["migrate"]);
     assert_eq!(first.code, Some(0));
-    assert!(first.out.starts_with("applied 0001_ledger\n"), "{}", first.out);
+    assert!(first.out.starts_with("applied 0001_tasks\n"), "{}", first.out);
     assert!(first.out.lines().all(|line| line.starts_with("applied 00")), "{}", first.out);
     let second = sandbox.run(&["migrate"]);
     assert_eq!((second.code, second.out.as_str()), (Some(0), ""));

@@ -129,8 +129,8 @@ fn doctor_finds_changed_sqlite_schema() {
     // The remedy is one.
     db.execute_batch(schema["remedy"].as_str().unwrap()).unwrap();
     assert_eq!(check(&sandbox, "schema")["verdict"], "ok");
-    db.execute_batch("DELETE FROM task_engine_migrations WHERE version > 3").unwrap();
-    assert_found(&check(&sandbox, "tables"), "wrong", "version 3", "task-engine migrate");
+    db.execute_batch("DELETE FROM task_engine_migrations WHERE version > 2").unwrap();
+    assert_found(&check(&sandbox, "tables"), "wrong", "version 2", "task-engine migrate");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
     assert_found(&check(&sandbox, "permissions"), "warning", "everybody", "chmod o-w");
 }

@@ -124,8 +124,8 @@ fn start_names_missing_rights() {
             "GRANT INSERT, DELETE ON task_engine.ended_executions TO poor_engine;",
         ),
         (
-            "REVOKE SELECT ON task_engine.figures FROM poor_engine",
-            "GRANT SELECT ON task_engine.figures TO poor_engine;",
+            "REVOKE SELECT ON task_engine.rollups FROM poor_engine",
+            "GRANT SELECT ON task_engine.rollups TO poor_engine;",
         ),
     ] {
         runtime.block_on(execute(&url, revoke)).expect("revoked");

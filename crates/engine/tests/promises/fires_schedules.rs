@@ -308,7 +308,7 @@ async fn heartbeat_replaces_lost_schedule_wake_up() {
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     let is_up = async || {
-        let ask = "SELECT count(*) FROM task_engine.sleepers";
+        let ask = "SELECT count(*) FROM task_engine.idle_claimers";
         client.query_one(ask, &[]).await.unwrap().get::<_, i64>(0) == 1
     };
     while !is_up().await {

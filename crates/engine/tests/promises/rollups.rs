@@ -173,7 +173,7 @@ async fn missing_rollups_do_not_stop_postgresql() {
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     work_goes_on_without_figures(Fresh::on(store), async || {
-        client.batch_execute("DROP TABLE task_engine.figures").await.unwrap();
+        client.batch_execute("DROP TABLE task_engine.rollups").await.unwrap();
     })
     .await;
 }
@@ -187,7 +187,7 @@ async fn missing_rollups_do_not_stop_sqlite() {
     work_goes_on_without_figures(Fresh::on(store), async || {
         let by_hand = rusqlite::Connection::open(&path).unwrap();
         by_hand.busy_timeout(TIMEOUT).unwrap();
-        by_hand.execute_batch("DROP TABLE task_engine_figures").unwrap();
+        by_hand.execute_batch("DROP TABLE task_engine_rollups").unwrap();
     })
     .await;
 }

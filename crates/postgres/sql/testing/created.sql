@@ -1,3 +1,4 @@
+-- name: created
 -- The tasks of one class that this transaction has created, also in savepoints,
 -- which have transaction ids of their own: a row that is visible although its
 -- transaction goes on is one's own. Reads the table; tests have small ones.
@@ -11,4 +12,4 @@ FROM task_engine.created_tasks c
 CROSS JOIN (SELECT pg_current_xact_id()::text::bigint >> 32 << 32 AS epoch) AS now
 WHERE c.task_class = $1
   AND pg_xact_status((now.epoch + c.xmin::text::bigint)::text::xid8) = 'in progress'
-ORDER BY c.id
+ORDER BY c.id;

@@ -46,14 +46,14 @@ impl CheckFacts {
     }
 
     fn alive(&self) -> impl Iterator<Item = &InstanceRow> {
-        self.instances.iter().filter(|life| life.is_alive())
+        self.instances.iter().filter(|session| session.is_alive())
     }
 
     /// Dead engines that hold tasks, and how many they hold.
     fn dead_holders(&self) -> (BTreeSet<&str>, i64) {
-        let dead = self.instances.iter().filter(|life| !life.is_alive() && life.held > 0);
-        let names = dead.clone().map(|life| life.name.as_str()).collect();
-        (names, dead.map(|life| life.held).sum())
+        let dead = self.instances.iter().filter(|session| !session.is_alive() && session.held > 0);
+        let names = dead.clone().map(|session| session.name.as_str()).collect();
+        (names, dead.map(|session| session.held).sum())
     }
 
     fn no_engine(&self) -> Check {
@@ -82,7 +82,7 @@ impl CheckFacts {
         if late > 0 {
             reason.push(format!("{} due and not fired", schedules(late)));
         }
-        if let Some(last) = self.instances.iter().min_by_key(|life| life.heartbeat_age) {
+        if let Some(last) = self.instances.iter().min_by_key(|session| session.heartbeat_age) {
             let age = span(last.heartbeat_age);
             reason.push(format!("the last one, {}, was heard of {age} ago", identity(last)));
         }
@@ -115,23 +115,23 @@ impl CheckFacts {
     fn engines(&self) -> Check {
         const NAME: &str = "engines";
         let (mut late, mut dead) = (Vec::new(), Vec::new());
-        for life in self.instances.iter().filter(|life| !life.has_ended()) {
-            if life.is_alive() && life.heartbeat_age > life.lease / 2 {
-                late.push(life);
-            } else if !life.is_alive() && life.held == 0 {
-                dead.push(life);
+        for session in self.instances.iter().filter(|session| !session.has_ended()) {
+            if session.is_alive() && session.heartbeat_age > session.lease / 2 {
+                late.push(session);
+            } else if !session.is_alive() && session.held == 0 {
+                dead.push(session);
             }
         }
-        let one = |life: &&InstanceRow| {
-            let how = match life.state() {
+        let one = |session: &&InstanceRow| {
+            let how = match session.state() {
                 InstanceState::ProcessGone => "its process is gone".to_owned(),
                 _ => format!(
                     "last heard of {} ago, its lease is {}",
-                    span(life.heartbeat_age),
-                    span(life.lease)
+                    span(session.heartbeat_age),
+                    span(session.lease)
                 ),
             };
-            format!("{}: {how}", identity(life))
+            format!("{}: {how}", identity(session))
         };
         let alive = self.alive().count();
         if late.is_empty() && dead.is_empty() {
@@ -141,7 +141,7 @@ impl CheckFacts {
         if late.is_empty() {
             let remedy = each(
                 dead.iter()
-                    .map(|life| life.name.as_str())
+                    .map(|session| session.name.as_str())
                     .collect::<BTreeSet<_>>()
                     .into_iter()
                     .map(|name| format!("task-engine recover {}", word(name))),
@@ -158,7 +158,7 @@ impl CheckFacts {
         const NAME: &str = "long_running_tasks";
         let (mut stuck, mut silent) = (Vec::new(), Vec::new());
         for held in &self.held {
-            let Some(engine) = self.alive().find(|life| life.id == held.instance_id) else {
+            let Some(engine) = self.alive().find(|session| session.id == held.instance_id) else {
                 continue;
             };
             let age = |time: Timestamp| self.now.duration_since(time).unsigned_abs();
@@ -209,7 +209,7 @@ impl CheckFacts {
     fn classes(&self) -> Check {
         const NAME: &str = "unknown_classes";
         let known: BTreeSet<&str> =
-            self.alive().flat_map(|life| life.classes.keys().map(String::as_str)).collect();
+            self.alive().flat_map(|session| session.classes.keys().map(String::as_str)).collect();
         let mut unknown: BTreeMap<&str, Duration> = BTreeMap::new();
         for lane in self.lanes.iter().filter(|lane| !known.contains(lane.class.as_str())) {
             if let Some(due_for) = lane.due_for {
@@ -243,7 +243,9 @@ impl CheckFacts {
         const NAME: &str = "unserved_queues";
         let served: BTreeSet<&str> = self
             .alive()
-            .flat_map(|life| life.pools.iter().flat_map(|pool| &pool.queues).chain(&life.queues))
+            .flat_map(|session| {
+                session.pools.iter().flat_map(|pool| &pool.queues).chain(&session.queues)
+            })
             .map(String::as_str)
             .collect();
         let mut unserved: BTreeMap<&str, Duration> = BTreeMap::new();
@@ -407,8 +409,8 @@ impl CheckFacts {
     }
 }
 
-fn identity(life: &InstanceRow) -> String {
-    format!("{} (process {} on {})", life.name, life.pid, life.host)
+fn identity(session: &InstanceRow) -> String {
+    format!("{} (process {} on {})", session.name, session.pid, session.host)
 }
 
 /// A name as a value in a filter.

@@ -99,7 +99,7 @@ impl File {
         self.seen
     }
 
-    /// Another format may have another header: the version is told first.
+    /// Another format may have another header: the version comes first.
     fn check_format(&self, text: &str) -> Result<(), InvalidLine> {
         #[derive(Deserialize)]
         struct Any {
@@ -191,9 +191,9 @@ impl File {
             Line::Task(task) => {
                 task.check()?;
                 let known = 1..=self.header.last_instance_id;
-                let lives = task.executions.iter().filter_map(|e| e.instance_id);
-                let mut lives = lives.chain(task.running.map(|r| r.instance_id));
-                if let Some(id) = lives.find(|id| !known.contains(id)) {
+                let sessions = task.executions.iter().filter_map(|e| e.instance_id);
+                let mut sessions = sessions.chain(task.running.map(|r| r.instance_id));
+                if let Some(id) = sessions.find(|id| !known.contains(id)) {
                     return Err(format!("task {}: there is no instance {id}", task.id));
                 }
                 ("task", task.id, &mut self.last_ids.1, self.header.last_task_id)

@@ -176,6 +176,6 @@ fn published_crates_have_their_files() {
         });
         assert_eq!(stray, None, "{name}");
         let has_tables = ["task-engine-postgres", "task-engine-sqlite"].contains(&name);
-        assert_eq!(files.contains("migrations/0001_ledger.sql"), has_tables, "{name}");
+        assert_eq!(files.contains("migrations/0001_tasks.sql"), has_tables, "{name}");
     }
 }

@@ -1,1 +1,0 @@
-c.task_parameters, c.context

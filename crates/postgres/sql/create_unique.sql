@@ -1,7 +1,0 @@
--- As create.sql, for calls with tasks that are unique ($8 key, $9 scope, $10
--- what to do on conflict). Waits come as microseconds, in $4.
-SELECT u.task_id, u.outcome FROM task_engine.create_unique_tasks(
-  $1::text[], $2::jsonb[], $3::timestamptz[],
-  (SELECT array_agg(d.us * interval '1 microsecond' ORDER BY d.place)
-   FROM unnest($4::bigint[]) WITH ORDINALITY AS d(us, place)),
-  $5::integer[], $6::text[], $7::jsonb[], $8::text[], $9::text[], $10::text[]) AS u

@@ -1,1 +1,0 @@
-SELECT key FROM task_engine.database_key

@@ -1,3 +1,0 @@
--- The newest slots of a schedule, by the primary key.
-SELECT slot, task_id, fired_at FROM task_engine.fired_slots
-WHERE schedule_id = $1 ORDER BY slot DESC LIMIT $2

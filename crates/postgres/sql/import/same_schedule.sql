@@ -1,1 +1,0 @@
-SELECT name FROM task_engine.schedules WHERE name = ANY ($1) LIMIT 1

@@ -1,0 +1,135 @@
+-- name: cancel_requests
+INSERT INTO task_engine.cancel_requests (task_id, attempt, instance_id, requested_at)
+SELECT task_id, attempt, instance_id, cancel_requested_at
+FROM json_to_recordset($1::text::json)
+  AS r(task_id bigint, attempt integer, instance_id bigint, cancel_requested_at timestamptz)
+WHERE cancel_requested_at IS NOT NULL;
+
+-- name: cancellations
+INSERT INTO task_engine.cancellations (task_id, attempt, requested_at, delivered_at, answer)
+SELECT task_id, attempt, requested_at, delivered_at, answer
+FROM json_populate_recordset(NULL::task_engine.cancellations, $1::text::json);
+
+-- name: claims
+-- Claims of their own: their holders are gone, and recovery takes them back.
+INSERT INTO task_engine.claims (id, instance_id, claimed_at, task_ids, attempts, retry_numbers)
+SELECT (r.instance_id << 40) + r.task_id % (1::bigint << 40), r.instance_id, r.claimed_at,
+  ARRAY[r.task_id], ARRAY[r.attempt], ARRAY[r.retry_number]
+FROM json_to_recordset($1::text::json) AS r(task_id bigint, instance_id bigint,
+  claimed_at timestamptz, attempt integer, retry_number integer);
+
+-- name: execution_logs
+INSERT INTO task_engine.execution_logs (task_id, attempt, line, logged_at, level, message)
+SELECT task_id, attempt, line, logged_at, level, message
+FROM json_populate_recordset(NULL::task_engine.execution_logs, $1::text::json);
+
+-- name: execution_progress
+INSERT INTO task_engine.execution_progress (task_id, attempt, version, lines, percent, message, reported_at)
+SELECT task_id, attempt, version, lines, percent, message, reported_at
+FROM json_populate_recordset(NULL::task_engine.execution_progress, $1::text::json);
+
+-- name: executions
+-- Claim 0 belongs to no engine, so a result that still arrives is late. An attempt that
+-- no engine held was cancelled while it waited, and has no claim. Results are
+-- taken from the row itself: a record would make SQL's null of JSON's.
+INSERT INTO task_engine.ended_executions (task_id, attempt, retry_number, claim_id, instance_id,
+  started_at, stopped_at, retry_at, worker, ends_task, result, error)
+SELECT e.task_id, e.attempt, e.retry_number, CASE WHEN e.instance_id IS NOT NULL THEN 0 END,
+  e.instance_id, e.started_at, e.stopped_at, e.retry_at, e.worker, e.ends_task,
+  (r.line->'result')::jsonb, (r.line->'error')::jsonb
+FROM json_array_elements($1::text::json) AS r(line)
+CROSS JOIN LATERAL json_populate_record(NULL::task_engine.ended_executions, r.line) AS e;
+
+-- name: fired_slots
+INSERT INTO task_engine.fired_slots (schedule_id, slot, task_id, fired_at)
+SELECT schedule_id, slot, task_id, fired_at
+FROM json_populate_recordset(NULL::task_engine.fired_slots, $1::text::json);
+
+-- name: instances
+-- Ended sessions: one that is alive is so in another database.
+INSERT INTO task_engine.instances (id, name, host, pid, version, workers, queues, pools, classes,
+  lease, started_at, heartbeat_at, stopped_at, lost_at)
+OVERRIDING SYSTEM VALUE
+SELECT i.id, i.name, i.host, i.pid, i.version, i.workers, i.queues, i.pools, i.classes,
+  i.lease_ms * interval '1 millisecond', i.started_at, i.heartbeat_at, i.stopped_at,
+  CASE WHEN i.stopped_at IS NULL AND i.lost_at IS NULL THEN clock_timestamp() ELSE i.lost_at END
+FROM json_to_recordset($1::text::json) AS i(id bigint, name text, host text, pid integer, version text,
+  workers integer, queues text[], pools jsonb, classes jsonb, lease_ms bigint,
+  started_at timestamptz, heartbeat_at timestamptz, stopped_at timestamptz, lost_at timestamptz);
+
+-- name: is_empty
+-- Whether ids can be kept.
+SELECT NOT EXISTS (SELECT FROM task_engine.created_tasks)
+  AND NOT EXISTS (SELECT FROM task_engine.schedules) AS is_empty;
+
+-- name: late_results
+-- As with executions.sql.
+INSERT INTO task_engine.late_results (task_id, attempt, arrived_at, result, error)
+SELECT l.task_id, l.attempt, l.arrived_at, (r.line->'result')::jsonb, (r.line->'error')::jsonb
+FROM json_array_elements($1::text::json) AS r(line)
+CROSS JOIN LATERAL json_populate_record(NULL::task_engine.late_results, r.line) AS l;
+
+-- name: lock
+-- Creation takes an id while it holds a weaker lock: from here on, there is none.
+LOCK TABLE task_engine.created_tasks, task_engine.instances, task_engine.schedules
+  IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: paused_queues
+-- A queue that is paused here already stays so, for its own reason.
+INSERT INTO task_engine.paused_queues (queue, reason, paused_at)
+SELECT queue, reason, paused_at
+FROM json_populate_recordset(NULL::task_engine.paused_queues, $1::text::json)
+ON CONFLICT DO NOTHING;
+
+-- name: reserve
+-- Ids from here on are higher; setval is not undone by a rollback, and need not be.
+SELECT setval(pg_get_serial_sequence('task_engine.' || s.relation, 'id')::regclass, s.last)
+FROM (VALUES ('created_tasks', $1::bigint), ('instances', $2::bigint), ('schedules', $3::bigint))
+  AS s(relation, last)
+WHERE s.last > 0;
+
+-- name: same_schedule
+SELECT name FROM task_engine.schedules WHERE name = ANY ($1) LIMIT 1;
+
+-- name: schedule_events
+INSERT INTO task_engine.schedule_events
+  (schedule_id, kind, first_slot, last_slot, slots, task_id, requested_by, recorded_at)
+SELECT schedule_id, kind, first_slot, last_slot, slots, task_id, requested_by, recorded_at
+FROM json_populate_recordset(NULL::task_engine.schedule_events, $1::text::json);
+
+-- name: schedules
+INSERT INTO task_engine.schedules (id, version, name, definition, declared, overlap, anchor, paused_at,
+  pause_reason, error, next_at, last_slot, last_task_id, created_at, updated_at)
+OVERRIDING SYSTEM VALUE
+SELECT id, version, name, definition, declared, overlap, anchor, paused_at, pause_reason, error,
+  next_at, last_slot, last_task_id, created_at, updated_at
+FROM json_populate_recordset(NULL::task_engine.schedules, $1::text::json);
+
+-- name: tasks
+INSERT INTO task_engine.created_tasks (id, task_class, queue, priority, created_at, scheduled_at,
+  task_parameters, context)
+OVERRIDING SYSTEM VALUE
+SELECT id, task_class, queue, priority, created_at, scheduled_at, task_parameters, context
+FROM json_populate_recordset(NULL::task_engine.created_tasks, $1::text::json);
+
+-- name: unique_tasks
+-- A key that a task here has stays with it.
+INSERT INTO task_engine.unique_tasks (task_class, unique_key, task_id)
+SELECT task_class, context->>'unique_key', id
+FROM json_to_recordset($1::text::json)
+  AS t(id bigint, task_class text, context json, has_unique_key boolean)
+WHERE has_unique_key
+ON CONFLICT DO NOTHING;
+
+-- name: waiting
+INSERT INTO task_engine.waiting_tasks
+  (task_id, due_at, priority, attempt, retry_number, queue, task_class)
+SELECT id, (waiting->>'due_at')::timestamptz, priority, (waiting->>'attempt')::integer,
+  (waiting->>'retry_number')::integer, queue, task_class
+FROM json_to_recordset($1::text::json)
+  AS t(id bigint, priority integer, queue text, task_class text, waiting json)
+WHERE waiting IS NOT NULL;
+
+-- name: wake
+-- Whatever was imported: engines look.
+SELECT task_engine.wake(''), pg_notify('task-engine-schedule', '');

@@ -1,5 +1,0 @@
--- From its commit on, no claim that begins takes from this queue. A second pause
--- is the first one with another reason.
-INSERT INTO task_engine.paused_queues AS p (queue, reason, paused_at) VALUES ($1, $2, now())
-ON CONFLICT (queue) DO UPDATE SET reason = coalesce(excluded.reason, p.reason)
-RETURNING paused_at = now() AS is_new

@@ -1,1 +1,0 @@
-SELECT queue, reason, paused_at FROM task_engine.paused_queues ORDER BY queue

@@ -1,1 +1,0 @@
-SELECT t.id, t.status::text FROM task_engine.tasks t WHERE t.id = ANY ($1)

@@ -1,2 +1,0 @@
--- Removes claims that were taken back. By the primary key.
-DELETE FROM task_engine.claims WHERE id = ANY ($1::bigint[])

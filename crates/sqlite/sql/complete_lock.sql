@@ -1,2 +1,0 @@
--- Takes the lock of the one who writes, and changes nothing.
-DELETE FROM task_engine_claims WHERE id = -1

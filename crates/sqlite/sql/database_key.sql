@@ -1,1 +1,0 @@
-SELECT key FROM task_engine_database_key WHERE is_only = 1

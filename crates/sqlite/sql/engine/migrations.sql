@@ -1,0 +1,16 @@
+-- name: migrations_table
+-- What has been applied to this file. Created here and not in a migration,
+-- because it must be there to ask which migrations are missing.
+CREATE TABLE IF NOT EXISTS task_engine_migrations (
+    version    INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT;
+
+-- name: migrations_version
+-- The newest migration that this file has.
+SELECT coalesce(max(version), 0) FROM task_engine_migrations;
+
+-- name: migrations_insert
+-- Remembers that a migration was applied.
+INSERT INTO task_engine_migrations (version, name, applied_at) VALUES (?1, ?2, ?3);

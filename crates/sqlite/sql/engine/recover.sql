@@ -1,0 +1,36 @@
+-- name: reclaim_claim
+-- Takes one claim from its engine; the job that gets the row ends its attempts.
+DELETE FROM task_engine_claims
+WHERE id = ?1 AND instance_id = ?2
+RETURNING claimed_at, attempts;
+
+-- name: reclaim_claims
+-- Takes all claims of a session that has ended, and of no other: a claim may have
+-- committed after the first look, so this is asked again and again. Reads all
+-- claims, which are as few as batches under way.
+DELETE FROM task_engine_claims
+WHERE instance_id = (
+    SELECT id
+    FROM task_engine_instances
+    WHERE id = ?1 AND (stopped_at IS NOT NULL OR lost_at IS NOT NULL)
+)
+RETURNING claimed_at, attempts;
+
+-- name: reclaimed_task
+-- What decides about a reclaimed attempt. By keys.
+SELECT
+    task_class,
+    context,
+    EXISTS (
+        SELECT 1
+        FROM task_engine_cancel_requests AS request
+        WHERE request.task_id = ?1 AND request.attempt = ?2
+    )
+FROM task_engine_created_tasks
+WHERE id = ?1;
+
+-- name: instance_of_claims
+-- What recovery says and needs to know about the engine that is gone. By its key.
+SELECT name, host, pid, heartbeat_at, classes
+FROM task_engine_instances
+WHERE id = ?1;

@@ -1,3 +1,0 @@
--- What happened to one schedule beside its firing, by the index on (schedule_id, id).
-SELECT kind, first_slot, last_slot, slots, task_id, requested_by, recorded_at
-FROM task_engine_schedule_events WHERE schedule_id = ?1 ORDER BY id

@@ -1,6 +1,0 @@
--- Every schedule.
-SELECT
-    id, version, name, definition, declared, overlap, anchor, paused_at, pause_reason, error, next_at,
-    last_slot, last_task_id, created_at, updated_at
-FROM task_engine_schedules
-ORDER BY id

@@ -1,6 +1,0 @@
--- What a change may mean: whether anything waits, the newest wish to cancel, and
--- how often schedules were changed. Looks at the edges of tables.
-SELECT
-    EXISTS (SELECT 1 FROM task_engine_waiting_tasks),
-    (SELECT coalesce(max(id), 0) FROM task_engine_cancel_requests),
-    (SELECT coalesce(max(number), 0) FROM task_engine_schedule_changes)

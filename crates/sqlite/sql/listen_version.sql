@@ -1,2 +1,0 @@
--- Changes whenever another connection has committed. Costs no disk access.
-PRAGMA data_version

@@ -1,0 +1,44 @@
+-- name: broken_schedules
+-- There are few schedules, and fewer with an error.
+SELECT name, error FROM task_engine_schedules WHERE error IS NOT NULL ORDER BY name LIMIT 100;
+
+-- name: failed
+-- Of the last failed tasks, those of the last hour, by class: by
+-- task_engine_failed_or_cancelled.
+SELECT created.task_class, count(*), max(last.task_id)
+FROM (
+    SELECT task_id, stopped_at FROM task_engine_ended_executions
+    WHERE ends_task = 'failed' AND ends_task <> 'stopped'
+    ORDER BY task_id DESC
+    LIMIT ?2
+) AS last
+CROSS JOIN task_engine_created_tasks AS created ON created.id = last.task_id
+WHERE last.stopped_at >= ?1
+GROUP BY created.task_class;
+
+-- name: first_due
+-- The first due task of a queue and class: one search a priority, of which there
+-- are few, in task_engine_waiting_lanes.
+WITH RECURSIVE lane (priority) AS (
+    SELECT min(priority) FROM task_engine_waiting_tasks WHERE queue = ?1 AND task_class = ?2
+    UNION ALL
+    SELECT (
+        SELECT min(next.priority) FROM task_engine_waiting_tasks AS next
+        WHERE next.queue = ?1 AND next.task_class = ?2 AND next.priority > lane.priority
+    )
+    FROM lane WHERE lane.priority IS NOT NULL LIMIT 100
+)
+SELECT min(first.due_at)
+FROM lane, (SELECT ?3 AS now) AS clock
+JOIN task_engine_waiting_tasks AS first ON first.task_id = (
+    SELECT one.task_id FROM task_engine_waiting_tasks AS one
+    WHERE one.queue = ?1 AND one.task_class = ?2 AND one.priority = lane.priority
+    ORDER BY one.due_at LIMIT 1
+)
+WHERE first.due_at <= clock.now;
+
+-- name: objects
+-- What the migrations have made, in its own words.
+SELECT type, name, sql FROM sqlite_schema
+WHERE (name LIKE 'task\_engine\_%' ESCAPE '\') AND sql IS NOT NULL
+ORDER BY name;

@@ -1,0 +1,188 @@
+-- name: file
+-- The file itself: every page, and every index against its table.
+SELECT 'the database file is damaged: ' || integrity_check
+FROM pragma_integrity_check
+WHERE integrity_check <> 'ok';
+
+-- name: task_without_state
+-- A task is somewhere: it waits, is held, or its last attempt ended it.
+SELECT 'task ' || created.id || ' is lost: it does not wait, no engine holds it, and no attempt has ended it'
+FROM task_engine_created_tasks AS created
+WHERE created.id NOT IN (SELECT task_id FROM task_engine_waiting_tasks)
+    AND created.id NOT IN (SELECT task_id FROM task_engine_held_attempts)
+    AND (
+        SELECT last.ends_task
+        FROM task_engine_ended_executions AS last
+        WHERE last.task_id = created.id
+        ORDER BY last.attempt DESC
+        LIMIT 1
+    ) IS NULL
+ORDER BY created.id;
+
+-- name: waiting_and_held
+-- A task is in one place only.
+SELECT 'task ' || task_id || ' waits, and an engine holds its attempt ' || attempt
+FROM task_engine_held_attempts
+WHERE task_id IN (SELECT task_id FROM task_engine_waiting_tasks)
+ORDER BY task_id;
+
+-- name: held_twice
+-- One attempt at a time.
+SELECT 'task ' || task_id || ' is held ' || count(*) || ' times: attempts ' || group_concat(attempt, ', ')
+FROM task_engine_held_attempts
+GROUP BY task_id
+HAVING count(*) > 1
+ORDER BY task_id;
+
+-- name: waiting_but_not_created
+-- Creation is whole: nothing waits that was not created.
+SELECT 'task ' || task_id || ' waits, but was never created'
+FROM task_engine_waiting_tasks
+WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
+ORDER BY task_id;
+
+-- name: ended_but_not_created
+-- Retention removes a task whole.
+SELECT DISTINCT 'task ' || task_id || ' has ended attempts, but was never created'
+FROM task_engine_ended_executions
+WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
+ORDER BY task_id;
+
+-- name: waiting_with_old_attempt
+-- Attempt numbers only grow: one that has been used would fall to the fence.
+SELECT 'task ' || waiting.task_id || ' waits as attempt ' || waiting.attempt
+    || ', but attempt ' || max(ended.attempt) || ' has ended already'
+FROM task_engine_waiting_tasks AS waiting
+JOIN task_engine_ended_executions AS ended ON ended.task_id = waiting.task_id
+GROUP BY waiting.task_id
+HAVING waiting.attempt <= max(ended.attempt)
+ORDER BY waiting.task_id;
+
+-- name: held_with_old_attempt
+-- Attempt numbers only grow: what is held is the newest.
+SELECT 'task ' || held.task_id || ' is held as attempt ' || held.attempt
+    || ', but attempt ' || max(ended.attempt) || ' has ended already'
+FROM task_engine_held_attempts AS held
+JOIN task_engine_ended_executions AS ended ON ended.task_id = held.task_id
+GROUP BY held.task_id, held.attempt
+HAVING held.attempt < max(ended.attempt)
+ORDER BY held.task_id;
+
+-- name: ran_after_success
+-- A task that succeeded does not run again. A failed or cancelled one may: an operator
+-- has sent it back.
+SELECT 'task ' || ended.task_id || ' had stopped with attempt ' || ended.attempt || ', and went on after that'
+FROM task_engine_ended_executions AS ended
+WHERE ended.ends_task = 'stopped'
+    AND (
+        EXISTS (
+            SELECT 1
+            FROM task_engine_ended_executions AS later
+            WHERE later.task_id = ended.task_id AND later.attempt > ended.attempt
+        )
+        OR ended.task_id IN (SELECT task_id FROM task_engine_waiting_tasks)
+        OR ended.task_id IN (SELECT task_id FROM task_engine_held_attempts)
+    )
+ORDER BY ended.task_id;
+
+-- name: incoherent_ending
+-- An attempt either ends its task or says when the next one is due; and a task
+-- has stopped if, and only if, its attempt has no error.
+SELECT 'task ' || task_id || ', attempt ' || attempt || ' has no coherent ending: '
+    || 'ends_task ' || coalesce(ends_task, 'null')
+    || ', retry_at ' || coalesce(retry_at, 'null')
+    || CASE WHEN error IS NULL THEN ', no error' ELSE ', an error' END
+FROM task_engine_ended_executions
+WHERE (ends_task IS NULL) = (retry_at IS NULL)
+    OR (error IS NULL) <> (ends_task IS 'stopped')
+ORDER BY task_id, attempt;
+
+-- name: stored_json
+-- Every JSON value that is stored with a task: which task, which value, its text,
+-- and whether it is an object.
+SELECT id, 'the parameters' AS what, task_parameters AS stored, 1 AS is_object
+FROM task_engine_created_tasks
+UNION ALL
+SELECT id, 'the context', context, 1 FROM task_engine_created_tasks
+UNION ALL
+SELECT task_id, 'the result of attempt ' || attempt, result, 0
+FROM task_engine_ended_executions WHERE result IS NOT NULL
+UNION ALL
+SELECT task_id, 'the error of attempt ' || attempt, error, 0
+FROM task_engine_ended_executions WHERE error IS NOT NULL
+UNION ALL
+SELECT task_id, 'the late result of attempt ' || attempt, coalesce(result, error), 0
+FROM task_engine_late_results WHERE coalesce(result, error) IS NOT NULL;
+
+-- name: held_by_unknown_instance
+-- Recovery finds attempts that are held by known sessions only.
+SELECT 'task ' || task_id || ' is held as attempt ' || attempt || ' by instance ' || instance_id || ', which does not exist'
+FROM task_engine_held_attempts
+WHERE instance_id NOT IN (SELECT id FROM task_engine_instances)
+ORDER BY task_id;
+
+-- name: report_without_attempt
+-- Only an attempt that runs or has ended says something.
+SELECT 'task ' || task_id || ', attempt ' || attempt || ' has said something, but is neither held nor ended'
+FROM task_engine_execution_progress AS progress
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM task_engine_ended_executions AS ended
+    WHERE ended.task_id = progress.task_id AND ended.attempt = progress.attempt
+)
+AND NOT EXISTS (
+    SELECT 1
+    FROM task_engine_held_attempts AS held
+    WHERE held.task_id = progress.task_id AND held.attempt = progress.attempt
+)
+ORDER BY task_id, attempt;
+
+-- name: log_lines_out_of_range
+-- The lines that are kept are some of those that were said.
+SELECT 'task ' || log.task_id || ', attempt ' || log.attempt || ' has line ' || max(log.line)
+    || ', but has said ' || coalesce(progress.lines, 0) || ' lines'
+FROM task_engine_execution_logs AS log
+LEFT JOIN task_engine_execution_progress AS progress
+    ON progress.task_id = log.task_id AND progress.attempt = log.attempt
+GROUP BY log.task_id, log.attempt
+HAVING max(log.line) > coalesce(progress.lines, 0);
+
+-- name: cancelled_but_not_ended
+-- A cancel request is finished when its attempt has ended.
+SELECT 'task ' || task_id || ', attempt ' || attempt || ' was to be cancelled, but has not ended'
+FROM task_engine_cancellations AS cancellation
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM task_engine_ended_executions AS ended
+    WHERE ended.task_id = cancellation.task_id AND ended.attempt = cancellation.attempt
+)
+ORDER BY task_id, attempt;
+
+-- name: key_without_task
+-- A unique key belongs to a task that is there, and whose context says so.
+SELECT 'the unique key ' || held.unique_key || ' of class ' || held.task_class
+    || ' belongs to task ' || held.task_id
+    || CASE WHEN created.id IS NULL THEN ', which is not there' ELSE ', which has another class or key' END
+FROM task_engine_unique_tasks AS held
+LEFT JOIN task_engine_created_tasks AS created ON created.id = held.task_id
+WHERE created.id IS NULL
+    OR created.task_class <> held.task_class
+    OR created.context ->> '$.unique_key' IS NOT held.unique_key;
+
+-- name: fired_without_schedule
+-- A slot that has fired belongs to a schedule, and is not awaited again.
+SELECT 'slot ' || fired.slot || ' of schedule ' || fired.schedule_id
+    || CASE WHEN schedule.id IS NULL THEN ' has no schedule' ELSE ' has fired and is awaited again' END
+FROM task_engine_fired_slots AS fired
+LEFT JOIN task_engine_schedules AS schedule ON schedule.id = fired.schedule_id
+WHERE schedule.id IS NULL OR fired.slot >= schedule.next_at
+ORDER BY fired.schedule_id, fired.slot;
+
+-- name: inventory
+-- How much there is. Reads every row, like the checks that it goes with.
+SELECT
+    (SELECT count(*) FROM task_engine_created_tasks),
+    (SELECT count(*) FROM task_engine_waiting_tasks),
+    (SELECT count(*) FROM task_engine_held_attempts),
+    (SELECT count(*) FROM task_engine_ended_executions),
+    (SELECT count(*) FROM task_engine_schedules);

@@ -1,1 +1,0 @@
-DELETE FROM task_engine_fired_slots WHERE task_id = ?1

@@ -1,2 +1,0 @@
--- All tasks, by their key.
-SELECT id FROM task_engine_created_tasks WHERE id >= ?1 AND id < ?2

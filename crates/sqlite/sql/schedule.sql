@@ -1,6 +1,0 @@
--- One schedule, by its unique name.
-SELECT
-    id, version, name, definition, declared, overlap, anchor, paused_at, pause_reason, error, next_at,
-    last_slot, last_task_id, created_at, updated_at
-FROM task_engine_schedules
-WHERE name = ?1

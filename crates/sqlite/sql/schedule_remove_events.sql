@@ -1,1 +1,0 @@
-DELETE FROM task_engine_schedule_events WHERE schedule_id = ?1

@@ -1,1 +1,0 @@
-DELETE FROM task_engine_fired_slots WHERE schedule_id = ?1

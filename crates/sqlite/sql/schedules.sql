@@ -1,8 +1,0 @@
--- A page of schedules, by the index on their names.
-SELECT
-    id, version, name, definition, declared, overlap, anchor, paused_at, pause_reason, error, next_at,
-    last_slot, last_task_id, created_at, updated_at
-FROM task_engine_schedules
-WHERE name > ?1
-ORDER BY name
-LIMIT ?2

@@ -1,4 +1,0 @@
--- Whether somebody asked for this attempt to be cancelled. By its key.
-SELECT EXISTS (
-    SELECT 1 FROM task_engine_cancel_requests WHERE task_id = ?1 AND attempt = ?2
-)
