@@ -109,15 +109,16 @@ FROM json_populate_recordset(NULL::task_engine.schedules, $1::text::json);
 INSERT INTO task_engine.created_tasks (id, task_class, queue, priority, created_at, scheduled_at,
   task_parameters, context)
 OVERRIDING SYSTEM VALUE
-SELECT id, task_class, queue, priority, created_at, scheduled_at, task_parameters, context
-FROM json_populate_recordset(NULL::task_engine.created_tasks, $1::text::json);
+SELECT id, class, queue, priority, created_at, scheduled_at, parameters, context
+FROM json_to_recordset($1::text::json) AS t(id bigint, class text, queue text, priority integer,
+  created_at timestamptz, scheduled_at timestamptz, parameters jsonb, context jsonb);
 
 -- name: unique_tasks
 -- A key that a task here has stays with it.
 INSERT INTO task_engine.unique_tasks (task_class, unique_key, task_id)
-SELECT task_class, context->>'unique_key', id
+SELECT class, context->>'unique_key', id
 FROM json_to_recordset($1::text::json)
-  AS t(id bigint, task_class text, context json, has_unique_key boolean)
+  AS t(id bigint, class text, context json, has_unique_key boolean)
 WHERE has_unique_key
 ON CONFLICT DO NOTHING;
 
@@ -125,9 +126,9 @@ ON CONFLICT DO NOTHING;
 INSERT INTO task_engine.waiting_tasks
   (task_id, due_at, priority, attempt, retry_number, queue, task_class)
 SELECT id, (waiting->>'due_at')::timestamptz, priority, (waiting->>'attempt')::integer,
-  (waiting->>'retry_number')::integer, queue, task_class
+  (waiting->>'retry_number')::integer, queue, class
 FROM json_to_recordset($1::text::json)
-  AS t(id bigint, priority integer, queue text, task_class text, waiting json)
+  AS t(id bigint, priority integer, queue text, class text, waiting json)
 WHERE waiting IS NOT NULL;
 
 -- name: wake
