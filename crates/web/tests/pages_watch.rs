@@ -265,7 +265,7 @@ async fn preview_shows_clock_changes_and_errors() {
         .await
         .must_say("class=\"field-error\"");
     site.get("/schedules/preview?rule=0+0+31+2+*&time_zone=UTC").await.must_say("never fires");
-    site.get("/schedules/preview?rule=@daily&time_zone=Mars").await.must_say("is not known");
+    site.get("/schedules/preview?rule=@daily&time_zone=Mars").await.must_say("unknown time zone");
     site.get("/schedules/preview").await.must_say("are shown here");
     let times = site.get("/schedules/preview?rule=every+15m").await;
     times.must_say("every 15 min");

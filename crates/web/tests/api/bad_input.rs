@@ -57,7 +57,7 @@ async fn invalid_fields_have_a_pointer() {
         (r#"{"class":"a","scope":"active"}"#, "/scope", "needs a `key`"),
         (r#"{"class":"a","key":""}"#, "/key", "1 to 500 bytes"),
         (r#"{"class":"a","key":"k","scope":"ever"}"#, "/scope", "not waiting, active"),
-        (r#"{"class":"a","key":"k","on_conflict":"drop"}"#, "/on_conflict", "none of keep"),
+        (r#"{"class":"a","key":"k","on_conflict":"drop"}"#, "/on_conflict", "use keep"),
         (r#"{"class":"a","correlation_id":""}"#, "/correlation_id", "1 to 200 bytes"),
         (r#"{"class":"a","traceparent":"x"}"#, "/traceparent", "traceparent"),
         (r#"{"class":"a","retry":3}"#, "/retry", "Expected an object"),
@@ -84,7 +84,7 @@ async fn other_bodies_have_pointers_too() {
         ("POST", "/tasks/cancel", r#"{"ids":7}"#, "/ids", "a list of task ids"),
         ("POST", "/tasks/cancel", r#"{"ids":[1,"x"]}"#, "/ids/1", "whole number"),
         ("POST", "/tasks/cancel", r#"{"ids":[1,1.5]}"#, "/ids/1", "whole number"),
-        ("POST", "/tasks/cancel", r#"{"ids":[0]}"#, "/ids/0", "from 1 up"),
+        ("POST", "/tasks/cancel", r#"{"ids":[0]}"#, "/ids/0", "whole number from 1"),
         ("POST", "/tasks/delete", r#"{"ids":[1],"filter":"id=1"}"#, "/filter", "give one"),
         (
             "POST",

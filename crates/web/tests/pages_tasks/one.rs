@@ -60,7 +60,7 @@ async fn attempts_have_chart_and_table() {
         has(&page, "OutOfPaper");
         has(&page, "1970670598291982290123456789");
         has(&page, "web-1, worker 3");
-        has(&page, "It has done its work");
+        has(&page, "It has succeeded");
         let file = site.get(&format!("/tasks/{id}/result-2.json")).await;
         assert_eq!(file.headers["content-type"], "application/json");
         assert_eq!(
