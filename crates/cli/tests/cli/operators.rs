@@ -185,7 +185,7 @@ fn invalid_operator_input_is_refused() {
         (&["tokens", "create", "a"], "--role"),
         (&["tokens", "create", "", "--role", "viewer"], "1 to 200 bytes"),
         (&["tokens", "create", "a\nb", "--role", "viewer"], "control characters"),
-        (&["tokens", "create", "admin", "--role", "viewer"], "means somebody without a token"),
+        (&["tokens", "create", "admin", "--role", "viewer"], "uses that for users without a token"),
         (&["tokens", "create", &long, "--role", "viewer"], "1 to 200 bytes"),
         (&["tokens", "create", "a", "--role", "viewer", "--expires", "0"], "expires after"),
         (&["tokens", "create", "a", "--role", "viewer", "--expires", "-1d"], "negative"),

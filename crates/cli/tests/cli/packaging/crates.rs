@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use super::root;
 
-const PUBLISHED: [&str; 6] = [
-    "task-engine-model",
+const PUBLISHED: [&str; 8] = [
+    "task-engine-core",
+    "task-engine-store",
+    "task-engine-operations",
     "task-engine-postgres",
     "task-engine-sqlite",
     "task-engine",
