@@ -6,7 +6,7 @@ use serde_json::json;
 use task_engine::core::retry::RetryOverride;
 use task_engine::core::task::{ExecutionStatus, TaskDetails};
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Failure, RetryRule, Run, Task, TaskStatus};
+use task_engine::{ClassRules, Failure, RetryRule, Run, Task, TaskError, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
@@ -192,20 +192,32 @@ async fn undecodable_parameters_name_field(fresh: Fresh) {
     assert!(error.message.contains("class WaitingTask"), "{error}");
 }
 
+/// Has the store refuse the result `"refused"`, which can be encoded.
+async fn refuse_a_result(fresh: &Fresh) {
+    match fresh.path() {
+        Some(path) => {
+            let file = task_engine::sqlite::rusqlite::Connection::open(path).unwrap();
+            let trigger =
+                "CREATE TRIGGER refuse_result BEFORE INSERT ON task_engine_ended_executions
+                WHEN NEW.result = '\"refused\"'
+                BEGIN SELECT RAISE(ABORT, 'refused by the test'); END";
+            file.execute_batch(trigger).unwrap();
+        }
+        None => {
+            let constraint = "ALTER TABLE task_engine.ended_executions ADD CONSTRAINT refuse_result
+                CHECK (result IS DISTINCT FROM '\"refused\"')";
+            fresh.client().await.batch_execute(constraint).await.unwrap();
+        }
+    }
+}
+
 /// Whether encoding or the store detects it, and whatever the rules say: the work was
 /// done, and another attempt would repeat its effects.
 async fn unstorable_result_fails_without_retry(fresh: Fresh) {
-    let nul = fresh.create("nul", nothing()).await;
-    let huge = fresh.create("huge", nothing()).await;
-    let number = fresh.create("number", nothing()).await;
-    let asked = fresh.create("asked", nothing()).await;
-    let good = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    refuse_a_result(&fresh).await;
     let rules = || ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 5));
-    // Valid JSON, but more digits than PostgreSQL can store.
-    let many_digits = |_: serde_json::Value, _: Run<()>| async {
-        let number = serde_json::value::RawValue::from_string("1e200000".to_owned());
-        Ok::<_, Failure>(number?)
-    };
+    let again = |_: u32, _: &TaskError| Some(Duration::from_millis(1));
+    let refused = |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>("refused") };
     let engine = handle_samples(fresh.engine())
         .handle_class("nul", rules(), |_: serde_json::Value, _: Run<()>| async {
             Ok::<_, Failure>("a\0b")
@@ -213,30 +225,33 @@ async fn unstorable_result_fails_without_retry(fresh: Fresh) {
         .handle_class("huge", rules(), |_: serde_json::Value, _: Run<()>| async {
             Ok::<_, Failure>("x".repeat(2_000_000))
         })
-        .handle_class("number", rules(), many_digits)
-        .handle_class("asked", rules(), many_digits)
-        .retry_with("asked", |_, _| Some(Duration::from_millis(1)))
-        .retry_with("nul", |_, _| Some(Duration::from_millis(1)));
+        // Valid JSON, but more digits than PostgreSQL can store.
+        .handle_class("number", rules(), |_: serde_json::Value, _: Run<()>| async {
+            let number = serde_json::value::RawValue::from_string("1e200000".to_owned());
+            Ok::<_, Failure>(number?)
+        })
+        .handle_class("refused", rules(), refused)
+        .handle_class("refused_with_function", rules(), refused)
+        .retry_with("nul", again)
+        .retry_with("refused_with_function", again);
+    let by_encoding = ["nul", "huge", "number"];
+    let by_store = ["refused", "refused_with_function"];
+    let mut ids = Vec::new();
+    for class in by_encoding.into_iter().chain(by_store) {
+        ids.push((class, fresh.create(class, nothing()).await));
+    }
+    let good = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let engine = start(engine);
     fresh.until_status(good, TaskStatus::Stopped).await;
-    // Encoding detects these on every store.
-    let mut refused = vec![nul, huge];
-    // Only PostgreSQL refuses these; SQLite stores them as text.
-    if fresh.path().is_none() {
-        refused.extend([number, asked]);
-    } else {
-        for id in [number, asked] {
-            let task = fresh.until_status(id, TaskStatus::Stopped).await;
-            assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "1e200000");
-        }
-    }
-    for id in refused {
+    for (class, id) in ids {
         let has_ended = |task: &TaskDetails| task.executions.iter().any(|e| e.stopped_at.is_some());
         let task = fresh.until(id, has_ended).await;
         assert_eq!((task.row.status, task.row.attempts), (TaskStatus::Failed, 1), "{task:?}");
         let error = task.row.error.unwrap();
-        assert_eq!(error.exception, "ResultNotStorable");
+        assert_eq!(error.exception, TaskError::RESULT_NOT_STORABLE, "{class}");
         assert!(error.message.starts_with("the result cannot be stored: "), "{error}");
+        let reason = by_store.contains(&class).then_some("refuse");
+        assert!(reason.is_none_or(|reason| error.message.contains(reason)), "{class}: {error}");
     }
     engine.stop().await;
     fresh.assert_sound().await;

@@ -417,6 +417,6 @@ async fn idle_engine_ignores_ten_thousand_schedules() {
     let engine = start(handle_samples(Engine::new(store, ()).instance("idle")));
     let statements = counter.idle_in_six_seconds().await;
     engine.stop().await;
-    assert!(statements > 0, "it sends heartbeats");
-    assert!(statements <= 6, "{statements} statements in 6 s");
+    assert!(!statements.is_empty(), "it sends heartbeats");
+    assert!(statements.len() <= 6, "{} in 6 s: {statements:#?}", statements.len());
 }

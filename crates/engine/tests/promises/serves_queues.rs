@@ -290,6 +290,6 @@ async fn paused_queue_leaves_engine_idle() {
     }
     let statements = counter.idle_in_six_seconds().await;
     engine.stop().await;
-    assert!(statements > 0, "it sends heartbeats");
-    assert!(statements <= 10, "{statements} statements in 6 s");
+    assert!(!statements.is_empty(), "it sends heartbeats");
+    assert!(statements.len() <= 10, "{} in 6 s: {statements:#?}", statements.len());
 }

@@ -1,9 +1,9 @@
 //! Counts the statements that an engine sends to PostgreSQL: a proxy in front of the
 //! server reads the messages of the protocol. Only the engine's own connections pass
-//! it, so nothing else is counted.
+//! it, so nothing else is counted. A transaction of several statements counts once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use task_engine_test_harness::TestServer;
@@ -18,14 +18,14 @@ const QUIET: Duration = Duration::from_millis(1500);
 
 pub(crate) struct StatementCounter {
     port: u16,
-    statements: Arc<AtomicUsize>,
+    statements: Arc<Mutex<Vec<String>>>,
 }
 
 impl StatementCounter {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let statements = Arc::<AtomicUsize>::default();
+        let statements = Arc::<Mutex<Vec<String>>>::default();
         let counter = statements.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -42,12 +42,12 @@ impl StatementCounter {
         direct.replace(&server, &format!(":{}/", self.port))
     }
 
-    /// How many statements an idle engine sends in six seconds.
-    pub(crate) async fn idle_in_six_seconds(&self) -> usize {
+    /// The statements that an idle engine sends in six seconds.
+    pub(crate) async fn idle_in_six_seconds(&self) -> Vec<String> {
         self.until_quiet().await;
         let before = self.count();
         tokio::time::sleep(Duration::from_secs(6)).await;
-        self.count() - before
+        self.statements.lock().unwrap()[before..].to_vec()
     }
 
     /// Waits until the engine has sent its first statements, and then none for a
@@ -65,26 +65,45 @@ impl StatementCounter {
     }
 
     fn count(&self) -> usize {
-        self.statements.load(Ordering::Relaxed)
+        self.statements.lock().unwrap().len()
     }
 }
 
-async fn forward(client: TcpStream, statements: Arc<AtomicUsize>) -> std::io::Result<()> {
+async fn forward(client: TcpStream, sent: Arc<Mutex<Vec<String>>>) -> std::io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", TestServer::shared().port())).await?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    let mut prepared = HashMap::new();
     // The first messages have no type: requests for encryption, which this server
     // refuses, and then the startup message.
-    let mut started = false;
+    let (mut started, mut in_transaction) = (false, false);
     loop {
         let kind = if started { Some(from_client.read_u8().await?) } else { None };
         let length = from_client.read_u32().await?;
         let mut body = vec![0; usize::try_from(length).unwrap() - 4];
         from_client.read_exact(&mut body).await?;
-        // A simple query, or the execution of a prepared statement.
-        if matches!(kind, Some(b'Q' | b'E')) {
-            statements.fetch_add(1, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let mut texts = text.split('\0').map(str::to_owned);
+        let statement = match (kind, texts.next(), texts.next()) {
+            // Parse: a name and its statement.
+            (Some(b'P'), Some(name), Some(sql)) => {
+                prepared.insert(name, sql);
+                None
+            }
+            // Bind, which comes before each execution: a portal and a name.
+            (Some(b'B'), _, Some(name)) => Some(prepared.get(&name).cloned().unwrap_or(name)),
+            // A simple query.
+            (Some(b'Q'), sql, _) => sql,
+            _ => None,
+        };
+        if let Some(sql) = statement {
+            let (begins, ends) = (sql.starts_with("START"), ["COMMIT", "ROLLBACK"]);
+            let counts = !in_transaction;
+            in_transaction = begins || (in_transaction && !ends.contains(&sql.as_str()));
+            if counts {
+                sent.lock().unwrap().push(sql);
+            }
         }
         started |= kind.is_none() && body[..2] == [0, 3];
         if let Some(kind) = kind {
