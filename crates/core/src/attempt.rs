@@ -350,6 +350,9 @@ impl NextState {
     }
 }
 
+/// A function of an application that says after which wait an error is retried.
+pub type RetryDelayFn<'a> = &'a dyn Fn(&TaskError) -> Option<Duration>;
+
 /// What decides about retries of one attempt.
 #[derive(Clone, Copy)]
 pub struct RetryPolicy<'a> {
@@ -357,7 +360,7 @@ pub struct RetryPolicy<'a> {
     pub rule: RetryRule,
     /// Replaces the rule for errors without advice: the delay before the next
     /// attempt, or `None` for no retry.
-    pub function: Option<&'a dyn Fn(&TaskError) -> Option<Duration>>,
+    pub function: Option<RetryDelayFn<'a>>,
     /// A random number from 0 to 1, for the jitter of the rule.
     pub chance: f64,
 }

@@ -216,7 +216,7 @@ impl<W: Write> TaskPage<'_, W> {
                 writeln!(self.out, "\nNot begun: {}", outcome_text(execution))?;
             }
             _ => {
-                writeln!(self.out, "\nAttempt {}: {}", execution.attempt, outcome_text(execution))?
+                writeln!(self.out, "\nAttempt {}: {}", execution.attempt, outcome_text(execution))?;
             }
         }
         if let Some(name) = &execution.instance {

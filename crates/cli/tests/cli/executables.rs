@@ -27,7 +27,7 @@ pub(super) fn create(sandbox: &Sandbox, class: &str, parameters: &str) -> String
 }
 
 pub(super) fn ended(sandbox: &Sandbox, id: &str) -> Value {
-    wait_until(&format!("task {id} ends"), || ENDED.contains(&sandbox.status(id).as_str()));
+    wait_until(format!("task {id} ends"), || ENDED.contains(&sandbox.status(id).as_str()));
     sandbox.task(id)
 }
 
