@@ -73,7 +73,7 @@ fn engine_runs_with_documented_rights() {
     sandbox.ok(&["prune", "--status", "stopped", "--older-than", "0s", "--yes"]);
     sandbox.ok(&["verify"]);
     let doctor = sandbox.run(&["doctor"]).out;
-    assert!(doctor.contains("may not make one (permission denied"), "{doctor}");
+    assert!(doctor.contains("may not create one (permission denied"), "{doctor}");
 
     let drop = "DROP TABLE task_engine.created_tasks CASCADE";
     let refused = runtime.block_on(execute(&user, drop)).expect_err("not the owner");

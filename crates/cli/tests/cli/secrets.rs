@@ -168,7 +168,7 @@ fn invalid_secret_path_has_position() {
     for (secret, words) in [
         ("[\"a..b\"]", "2:10: \"a..b\" is not the path of a secret parameter"),
         ("[\"\"]", "\"\" is not the path"),
-        ("\"password\"", "secret is a list of texts, not a text"),
+        ("\"password\"", "expected a sequence"),
     ] {
         file(&sandbox, &class("a", &format!("secret = {secret}"), "true"));
         let created = sandbox.run(&["create", "a"]);

@@ -89,7 +89,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--missed", "some"],
             2,
-            "there are skip, last",
+            "use skip, last, all, or all:N",
         ),
         (vec!["schedules", "add", "a", "b", "--every", "5s", "--missed", "all:0"], 2, "1 to 1000"),
         (
