@@ -24,9 +24,7 @@ pub struct Completion {
     pub began: Instant,
     /// The result.
     pub result: Json,
-    /// Where the store of its engine has its tables: [`Store::schema_name`].
-    ///
-    /// [`Store::schema_name`]: task_engine_store::contract::Store::schema_name
+    /// Where the store of its engine has its tables: `Store::schema_name`.
     pub schema: String,
 }
 

@@ -22,7 +22,7 @@
 //! `!=` and `!~` hold wherever `=` and `~` do not: also where there is no value.
 //! A duration alone (`created>2h`) is refused: it could mean "older than" or "later
 //! than". Parsing and printing are in `filter/parse.rs`; to find the tasks, see
-//! [`task_engine_operations::search`].
+//! `task_engine_operations::search`.
 
 mod parse;
 

@@ -15,7 +15,7 @@ use crate::contract::StoreFuture;
 /// Claims tasks for one engine, or for one pool of its workers.
 pub trait Claimer: Send {
     /// Takes up to `limit` due tasks, in the order of priority, time and id, if
-    /// the engine's session has not ended ([`StoreError::InstanceOver`]).
+    /// the engine's session has not ended ([`StoreError::InstanceOver`](crate::StoreError::InstanceOver)).
     fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim>;
 
     /// Invalidates what is cached about the queue: it may have changed.
