@@ -1,4 +1,4 @@
-//! Values for [`Hook`](crate::Hook)s, and ready-made hooks: metrics, and a time
+//! Values for [`Hook`]s, and ready-made hooks: metrics, and a time
 //! budget.
 //!
 //! There is none for memory, because the memory of tasks in one process cannot be
