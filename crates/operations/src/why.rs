@@ -1,5 +1,5 @@
 //! Why a task does not run: facts in, reasons out, the most important reason first.
-//! [`why`] reads the facts; [`sentences::reason`](crate::why::sentences::reason) has the text
+//! [`why`] reads the facts; [`sentences::reason`] has the text
 //! of a reason.
 
 mod gather;
