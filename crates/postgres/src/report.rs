@@ -101,15 +101,17 @@ impl Inner {
     ) -> Result<(), tokio_postgres::Error> {
         let recorded: std::collections::HashSet<AttemptId> =
             recorded.iter().map(attempt_id).collect();
-        let told: Vec<_> = endings
+        let responses: Vec<_> = endings
             .iter()
             .filter(|ending| recorded.contains(&ending.id))
-            .filter_map(|ending| ending.cancel_response.map(|told| (ending.id, told)))
+            .filter_map(|ending| ending.cancel_response.map(|response| (ending.id, response)))
             .collect();
-        let task_ids: Vec<i64> = told.iter().map(|(id, _)| id.task_id.0).collect();
-        let attempts: Vec<i32> = told.iter().map(|(id, _)| id.attempt).collect();
-        let ago: Vec<i64> = told.iter().map(|(_, told)| micros(told.delivered.elapsed())).collect();
-        let answers: Vec<&str> = told.iter().map(|(_, told)| told.reaction.as_str()).collect();
+        let task_ids: Vec<i64> = responses.iter().map(|(id, _)| id.task_id.0).collect();
+        let attempts: Vec<i32> = responses.iter().map(|(id, _)| id.attempt).collect();
+        let ago: Vec<i64> =
+            responses.iter().map(|(_, response)| micros(response.delivered.elapsed())).collect();
+        let answers: Vec<&str> =
+            responses.iter().map(|(_, response)| response.reaction.as_str()).collect();
         let sql = self.schema.sql(RECORD_CANCEL_RESPONSES);
         client.execute(&sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
     }

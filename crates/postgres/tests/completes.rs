@@ -312,7 +312,7 @@ async fn nobody_completes_what_is_not_theirs() {
     assert_eq!(scene.fixture.status(scene.hold.task_id()).await, TaskStatus::Running);
 }
 
-/// What the database cannot store is told so, and aborts the transaction.
+/// A value that the database cannot store is reported, and aborts the transaction.
 #[tokio::test]
 async fn a_result_that_cannot_be_stored_completes_nothing() {
     let scene = scene().await;

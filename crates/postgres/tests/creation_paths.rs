@@ -54,8 +54,8 @@ impl Fresh {
 
     /// Counts wake-ups from now on, for somebody who sleeps.
     async fn wake_ups(&self) -> Arc<AtomicUsize> {
-        let sleeper = "INSERT INTO task_engine.idle_claimers VALUES (0, 0, '{default}', 0)";
-        self.app.batch_execute(sleeper).await.unwrap();
+        let idle_claimer = "INSERT INTO task_engine.idle_claimers VALUES (0, 0, '{default}', 0)";
+        self.app.batch_execute(idle_claimer).await.unwrap();
         let count = Arc::new(AtomicUsize::new(0));
         let (store, heard) = (self.store.clone(), count.clone());
         tokio::spawn(async move {

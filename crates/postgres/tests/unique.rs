@@ -256,7 +256,7 @@ async fn operators_and_an_open_transaction() {
     fresh.verify().await;
 }
 
-/// Keys in different order, call by call: one of the transactions is told to
+/// Keys in different order, call by call: one of the transactions must
 /// repeat, and the other one goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_is_told_and_ends() {
@@ -304,7 +304,7 @@ async fn a_key_of_nobody_is_found() {
 }
 
 /// With one snapshot for the whole transaction nobody can look again: such a
-/// transaction is told to repeat, and never decides by what was.
+/// transaction must repeat, and never decides by what was.
 #[tokio::test]
 async fn an_old_snapshot_decides_nothing() {
     let fresh = fresh().await;

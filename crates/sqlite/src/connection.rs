@@ -239,9 +239,9 @@ mod tests {
         let mark = FileMark::of(&path).unwrap();
         mark.check(&open).unwrap();
         std::fs::rename(&path, &away).unwrap();
-        let told = explain(&mark.check(&open).unwrap_err(), "test");
-        assert!(told.is_temporary(), "it may come back");
-        assert!(told.to_string().contains("deleted, moved or replaced"), "{told}");
+        let error = explain(&mark.check(&open).unwrap_err(), "test");
+        assert!(error.is_temporary(), "it may come back");
+        assert!(error.to_string().contains("deleted, moved or replaced"), "{error}");
         std::fs::write(&path, "").unwrap();
         assert!(mark.check(&open).is_err(), "another file of this name");
         std::fs::rename(&away, &path).unwrap();
@@ -259,9 +259,9 @@ mod tests {
         for log in ["a.db-wal", "a.db-shm"] {
             std::fs::remove_file(folder.path().join(log)).unwrap();
         }
-        let told = explain(&mark.check(&open).unwrap_err(), "test");
-        assert!(matches!(told, StoreError::MustReopen(_)), "{told:?}");
-        assert!(told.to_string().contains("restart all programs"), "{told}");
+        let error = explain(&mark.check(&open).unwrap_err(), "test");
+        assert!(matches!(error, StoreError::MustReopen(_)), "{error:?}");
+        assert!(error.to_string().contains("restart all programs"), "{error}");
         // As after a crash: nothing but the file is left.
         let copy = folder.path().join("copy.db");
         std::fs::copy(&path, &copy).unwrap();
@@ -269,7 +269,7 @@ mod tests {
         let kept: String = copy.query_row("SELECT text FROM notes", [], |row| row.get(0)).unwrap();
         assert_eq!(kept, "kept");
         std::fs::write(folder.path().join("a.db-wal"), "").unwrap();
-        let told = explain(&mark.check(&open).unwrap_err(), "test");
-        assert!(told.to_string().contains("another program has made a new one"), "{told}");
+        let error = explain(&mark.check(&open).unwrap_err(), "test");
+        assert!(error.to_string().contains("another program has made a new one"), "{error}");
     }
 }

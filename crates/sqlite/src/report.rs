@@ -108,12 +108,12 @@ pub(crate) fn write_cancel_response(
     tx: &JobTransaction<'_>,
     ending: &Ending,
 ) -> Result<(), JobError> {
-    if let Some(told) = ending.cancel_response {
+    if let Some(response) = ending.cancel_response {
         tx.db.prepare_cached(sql!("engine/report", "cancellation"))?.execute(params![
             ending.id.task_id.0,
             ending.id.attempt,
-            tx.moment.of(told.delivered),
-            told.reaction.as_str(),
+            tx.moment.of(response.delivered),
+            response.reaction.as_str(),
         ])?;
     }
     Ok(())

@@ -90,8 +90,8 @@ async fn a_schedule_without_a_readable_name_hides_no_other() {
     assert!(store.write_schedule(&write).await.unwrap(), "it can be taken out of service");
     assert_eq!(store.due_schedules(10).await.unwrap().rows.len(), 2);
     let checks = store.checks(Depth::Standard).await.unwrap();
-    let told = checks.iter().any(|check| check.reason.contains("m\u{fffd}"));
-    assert!(told, "{checks:#?}");
+    let found = checks.iter().any(|check| check.reason.contains("m\u{fffd}"));
+    assert!(found, "{checks:#?}");
 }
 
 const DEEP: usize = 200;

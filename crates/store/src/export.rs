@@ -444,9 +444,9 @@ impl TaskRecord {
         }
         let ended = |attempt| self.executions.iter().any(|e| e.attempt == attempt);
         let runs = |attempt| self.running.is_some_and(|r| r.attempt == attempt);
-        let told =
+        let reporting =
             self.progress.iter().map(|p| p.attempt).chain(self.logs.iter().map(|l| l.attempt));
-        if let Some(attempt) = told.into_iter().find(|a| !ended(*a) && !runs(*a)) {
+        if let Some(attempt) = reporting.into_iter().find(|a| !ended(*a) && !runs(*a)) {
             return wrong(format!("attempt {attempt} has said something, but never was"));
         }
         let late = self.late_results.iter().map(|l| l.attempt);

@@ -175,7 +175,7 @@ async fn cancel_response_is_written_by_keys() {
     let arguments = "'{1}','{1}','{0}','{killed}'";
     let plan = plan(
         &client,
-        "told",
+        "record_cancel_responses",
         statement(include_str!("../../sql/engine/record.sql"), "record_cancel_responses"),
         arguments,
     )
@@ -212,13 +212,13 @@ async fn unique_creation_reads_by_keys() {
     PgStore::connect(&url).await.unwrap().migrate().await.unwrap();
     let (client, mut connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     let plans = Arc::new(Mutex::new(String::new()));
-    let told = plans.clone();
+    let notices = plans.clone();
     tokio::spawn(async move {
         while let Some(Ok(message)) =
             std::future::poll_fn(|context| connection.poll_message(context)).await
         {
             if let AsyncMessage::Notice(notice) = message {
-                told.lock().unwrap().push_str(&format!("{}\n", notice.message()));
+                notices.lock().unwrap().push_str(&format!("{}\n", notice.message()));
             }
         }
     });
