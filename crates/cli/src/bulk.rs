@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(read(&["status=failed", "id>3"]).map(filter), Ok("status=failed id>3".into()));
         assert!(read(&["3", "status=failed"]).unwrap_err().contains("stands among ids"));
         assert!(read(&["-3"]).unwrap_err().contains("whole number from 1"));
-        assert!(read(&["3x"]).unwrap_err().contains("from 1 up"));
+        assert!(read(&["3x"]).unwrap_err().contains("whole number from 1"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use task_engine::{Failure, Run};
+use task_engine_core::display;
 use task_engine_core::suggest::did_you_mean;
 
 use super::once::wait;
@@ -138,7 +139,8 @@ fn update(id: &str, fields: &Fields) -> Result<TaskUpdate, String> {
     let mut update = TaskUpdate { id: id.to_owned(), ..TaskUpdate::default() };
     for key in fields.keys().filter(|key| !KEYS.contains(&key.as_str())) {
         let hint = did_you_mean(key, KEYS);
-        update.warnings.push(format!("its answer has a field {key:?} that is not known{hint}"));
+        let key = display::brief(key, 40);
+        update.warnings.push(format!("its answer has an unknown field {key:?}{hint}"));
     }
     let message = value(fields, "message").map(|message| text(&message)).unwrap_or_default();
     if let Some(log) = value(fields, "log") {

@@ -110,7 +110,7 @@ fn malformed_answer_fails_only_its_task() {
     for (line, why) in [
         (
             r#"{"id": "ID", "resutl": 1}"#,
-            "MalformedAnswer: its process answered: it has neither a result nor an error: its answer has a field \"resutl\" that is not known; did you mean result?",
+            "MalformedAnswer: its process answered: it has neither a result nor an error: its answer has an unknown field \"resutl\"; did you mean result?",
         ),
         (r#"{"id": "ID", "result": 1, "error": "x"}"#, "more than one of result, error and snooze"),
         (
