@@ -24,7 +24,7 @@ async fn nothing_is_left_behind_on_its_connections() {
     store.create_each(&[task("a"), task("b")]).await.expect("created");
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
     store.failure_counts().await.expect("no name is used");
-    assert_eq!(store.verify().await.expect("verified"), Vec::<String>::new());
+    assert_eq!(store.verify().await.expect("verified"), []);
     assert_eq!(state(&url).await, before);
 }
 
@@ -110,7 +110,7 @@ async fn a_pooler_that_changes_its_mode_is_noticed() {
         }
         in_a_row += 1;
     }
-    assert_eq!(one.verify().await.expect("verified"), Vec::<String>::new());
+    assert_eq!(one.verify().await.expect("verified"), []);
 }
 
 async fn both(store: &PgStore) -> Result<(), StoreError> {

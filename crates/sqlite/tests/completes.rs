@@ -61,7 +61,7 @@ async fn outside_of_a_transaction_completion_is_one_of_its_own() {
     assert_eq!(scene.store.settle(&[ending]).await.unwrap(), [Settled::Completed]);
     let again = complete_in(&connection, &scene.completion());
     assert!(matches!(again, Err(StoreError::AttemptOver(_))), "{again:?}");
-    assert_eq!(scene.store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(scene.store.verify().await.unwrap(), []);
 }
 
 /// A transaction that has read before the take-back cannot write any more: what
@@ -81,7 +81,7 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
     assert!(completed.as_ref().is_err_and(StoreError::is_temporary), "{completed:?}");
     drop(transaction);
     assert_eq!(scene.status().await, TaskStatus::Waiting);
-    assert_eq!(scene.store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(scene.store.verify().await.unwrap(), []);
 }
 
 /// After an error that is not the fence's the transaction is as it was: the

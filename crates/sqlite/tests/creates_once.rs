@@ -31,7 +31,7 @@ async fn a_key_commits_or_rolls_back_with_the_application() {
 
     assert_eq!(create_in(&connection, &[once()]).unwrap(), [id]);
     assert_eq!(file.open().create_each(&[once()]).await.unwrap(), [Creation::Kept(id)]);
-    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(file.open().verify().await.unwrap(), []);
 }
 
 /// A transaction that has read before others wrote cannot decide by what it has
@@ -61,5 +61,5 @@ async fn a_key_of_nobody_is_found() {
     connection.execute(insert, []).unwrap();
     let violations = file.open().verify().await.unwrap();
     assert_eq!(violations.len(), 1);
-    assert!(violations[0].contains("the unique key k of class work belongs to task 999"));
+    assert!(violations[0].message.contains("the unique key k of class work belongs to task 999"));
 }

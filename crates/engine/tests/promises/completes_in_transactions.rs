@@ -65,7 +65,7 @@ pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
 const INSERT: &str = "INSERT INTO effects VALUES ($1, $2)";
 
 async fn in_postgres(task: Effect, cx: Context<Arc<App>>) -> Result<&'static str, Failure> {
-    let App::Postgres(url) = &**cx else { unreachable!() };
+    let App::Postgres(url) = &**cx.state() else { unreachable!() };
     let mut client = connect(url).await;
     let first = cx.attempt() == 1;
     loop {
@@ -96,7 +96,7 @@ async fn in_postgres(task: Effect, cx: Context<Arc<App>>) -> Result<&'static str
 
 #[allow(clippy::needless_pass_by_value)] // As the engine calls it.
 fn in_sqlite(task: Effect, cx: Context<Arc<App>>) -> Result<&'static str, Failure> {
-    let App::Sqlite(path) = &**cx else { unreachable!() };
+    let App::Sqlite(path) = &**cx.state() else { unreachable!() };
     let mut connection = rusqlite::Connection::open(path)?;
     let first = cx.attempt() == 1;
     loop {

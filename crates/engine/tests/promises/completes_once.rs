@@ -34,7 +34,7 @@ fn a_moment() -> Duration {
 }
 
 async fn in_postgres(_: Once, cx: Context<Arc<App>>) -> Result<(), Failure> {
-    let App::Postgres(url) = &**cx else { unreachable!() };
+    let App::Postgres(url) = &**cx.state() else { unreachable!() };
     let work = async {
         let mut client = connect(url).await;
         let repeatable = fastrand::u8(..3) == 0;
@@ -69,7 +69,7 @@ async fn in_postgres(_: Once, cx: Context<Arc<App>>) -> Result<(), Failure> {
 
 #[allow(clippy::needless_pass_by_value)] // As the engine calls it.
 fn in_sqlite(_: Once, cx: Context<Arc<App>>) -> Result<(), Failure> {
-    let App::Sqlite(path) = &**cx else { unreachable!() };
+    let App::Sqlite(path) = &**cx.state() else { unreachable!() };
     let mut connection = rusqlite::Connection::open(path)?;
     let transaction = connection.transaction()?;
     let insert = "INSERT INTO effects VALUES (?1, ?2)";
@@ -231,7 +231,7 @@ async fn play(place: &str, store: &Arc<dyn Store>, app: &App, engines: usize, ki
         assert_eq!(last.attempt, *attempt, "the effect is that of the recorded attempt");
         retried += usize::from(*attempt > 1);
     }
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
     println!("{created} tasks, {retried} of them retried, {suspended} engines suspended");
 }
 

@@ -49,8 +49,8 @@ async fn procreate(task: Ancestor, cx: Context<Client>) -> Result<String, Failur
         cx.client().create(child.clone()).await?;
         let new = task_engine::NewTask::of(&child)?;
         cx.client().create_many(std::slice::from_ref(&new)).await?;
-        // Not the client of the run: it stands for a transaction.
-        Client::create_many(&cx, &[cx.child(new)]).await?;
+        // Not the client of the context: it stands for a transaction.
+        Client::create_many(cx.state(), &[cx.child(new)]).await?;
         let other = cx.client().create(Ancestor { generations: 0 });
         other.correlation("another flow").await?;
     }

@@ -146,7 +146,7 @@ struct FindTenant;
 
 impl Hook<String> for FindTenant {
     async fn before(&self, cx: &Context<String>) -> Result<(), Failure> {
-        cx.extensions().insert(Tenant(format!("{}/{}", **cx, cx.class())));
+        cx.extensions().insert(Tenant(format!("{}/{}", cx.state(), cx.class())));
         Ok(())
     }
 }
@@ -162,7 +162,7 @@ async fn hook_extends_handler_input(fresh: Fresh) {
         .handle_class("a", once(), move |_: serde_json::Value, cx: Context<String>| async move {
             seen(&cx)
         })
-        .handle_blocking(move |_: Blocks, cx: Context<String>| seen(&run));
+        .handle_blocking(move |_: Blocks, cx: Context<String>| seen(&cx));
     let engine = start(engine);
     for class in ["a", "blocks"] {
         let id = fresh.create(class, nothing()).await;

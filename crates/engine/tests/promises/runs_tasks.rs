@@ -30,7 +30,7 @@ impl Task for Greet {
 }
 
 async fn greet(task: Greet, cx: Context<String>) -> Result<String, Failure> {
-    Ok(format!("{}, {}!", *cx, task.name))
+    Ok(format!("{}, {}!", cx.state(), task.name))
 }
 
 async fn typed_task_gets_state_stores_result(fresh: Fresh) {
