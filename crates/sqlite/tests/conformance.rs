@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use task_engine_conformance::Database;
+use task_engine_conformance::TestDatabase;
 use task_engine_conformance::completions::{Local, Transaction};
 use task_engine_core::completion::Completion;
 use task_engine_core::task::TaskId;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 struct File(TempDir);
 
-impl Database for File {
+impl TestDatabase for File {
     fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
         Box::pin(async {
             let store = SqliteStore::open(self.0.path().join("tasks.db")).expect("open");
@@ -60,7 +60,7 @@ impl Transaction for Own {
     }
 
     fn commit(self: Box<Self>) -> Local<'static, ()> {
-        // Fails if the transaction is gone already.
+        // Fails if the transaction has ended already.
         let _ = self.0.execute_batch("COMMIT");
         Box::pin(async {})
     }
@@ -71,7 +71,7 @@ impl Transaction for Own {
     }
 }
 
-async fn fresh_file() -> Box<dyn Database> {
+async fn fresh_file() -> Box<dyn TestDatabase> {
     Box::new(File(tempfile::tempdir().expect("a folder")))
 }
 

@@ -2,7 +2,7 @@
 //! mends it. Stores find the facts; what they mean is decided here, so that it
 //! is the same on every one of them.
 
-mod judge;
+mod evaluate;
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ impl Check {
 
 /// How much a check may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Depth {
+pub enum CheckDepth {
     /// What a page may ask every few seconds: a handful of small reads.
     Quick,
     /// Also what opens connections, or compares the tables with what they
