@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use task_engine_conformance::completions::completion;
 use task_engine_conformance::fixture::{
-    Fixture, HeldAttempt, WORK, new_instance, new_task, with_classes,
+    Fixture, TestAttempt, WORK, new_instance, new_task, with_classes,
 };
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::instance::InstanceId;
@@ -24,7 +24,7 @@ struct Scene {
     url: String,
     fixture: Fixture,
     engine: InstanceId,
-    hold: HeldAttempt,
+    hold: TestAttempt,
 }
 
 /// An engine with one attempt; its task fails for good if it is lost.
@@ -251,7 +251,7 @@ async fn settling_skips_open_transactions() {
         Schema::default().complete_in(&client, &completion(hold)).await.unwrap();
         open.push(client);
     }
-    let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
+    let endings: Vec<_> = holds.iter().map(TestAttempt::fails).collect();
     let begun = Instant::now();
     let settled = scene.fixture.store.settle(&endings).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use task_engine_conformance::TestDatabase;
-use task_engine_conformance::completions::{Local, Transaction};
+use task_engine_conformance::completions::{Local, TestTransaction};
 use task_engine_core::completion::Completion;
 use task_engine_core::task::TaskId;
 use task_engine_postgres::{PgStore, Schema};
@@ -29,11 +29,11 @@ impl TestDatabase for Postgres {
         })
     }
 
-    fn begin(&self) -> Local<'_, Box<dyn Transaction>> {
+    fn begin(&self) -> Local<'_, Box<dyn TestTransaction>> {
         Box::pin(async {
             let client = self.connect().await;
             client.batch_execute("BEGIN").await.unwrap();
-            Box::new(Own(client)) as Box<dyn Transaction>
+            Box::new(Own(client)) as Box<dyn TestTransaction>
         })
     }
 
@@ -62,7 +62,7 @@ impl Postgres {
 
 struct Own(Client);
 
-impl Transaction for Own {
+impl TestTransaction for Own {
     fn effect(&mut self, task: TaskId) -> Local<'_, ()> {
         Box::pin(async move {
             let insert = "INSERT INTO effects VALUES ($1)";

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use task_engine_conformance::fixture::{Fixture, HeldAttempt, WORK};
+use task_engine_conformance::fixture::{Fixture, TestAttempt, WORK};
 use task_engine_core::json::Json;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
@@ -121,7 +121,7 @@ async fn last_commit_is_seen_by_run() {
                     let newest = seen.entry(key).or_default();
                     *newest = version.max(*newest);
                 }
-                let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+                let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
                 assert_eq!(engine.record(&endings).await, []);
                 engine.finish(claim).await;
             }

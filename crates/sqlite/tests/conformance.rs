@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use task_engine_conformance::TestDatabase;
-use task_engine_conformance::completions::{Local, Transaction};
+use task_engine_conformance::completions::{Local, TestTransaction};
 use task_engine_core::completion::Completion;
 use task_engine_core::task::TaskId;
 use task_engine_sqlite::{SqliteStore, complete_in};
@@ -24,10 +24,10 @@ impl TestDatabase for File {
         })
     }
 
-    fn begin(&self) -> Local<'_, Box<dyn Transaction>> {
+    fn begin(&self) -> Local<'_, Box<dyn TestTransaction>> {
         let connection = self.connect();
         connection.execute_batch("BEGIN").unwrap();
-        Box::pin(async { Box::new(Own(connection)) as Box<dyn Transaction> })
+        Box::pin(async { Box::new(Own(connection)) as Box<dyn TestTransaction> })
     }
 
     fn effects(&self) -> Local<'_, Vec<TaskId>> {
@@ -49,7 +49,7 @@ impl File {
 
 struct Own(Connection);
 
-impl Transaction for Own {
+impl TestTransaction for Own {
     fn effect(&mut self, task: TaskId) -> Local<'_, ()> {
         self.0.execute("INSERT INTO effects VALUES (?1)", [task.0]).unwrap();
         Box::pin(async {})

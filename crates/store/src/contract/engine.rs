@@ -85,7 +85,7 @@ pub trait EngineStore: StoreBase {
     /// The first call means that listening has begun.
     ///
     /// A store may send no [`WakeUp::Work`] while every engine is busy. After
-    /// [`ClaimRest::Nothing`](crate::Rest::Nothing) a claimer is woken by later tasks.
+    /// [`ClaimRest::Nothing`](crate::claim::ClaimRest::Nothing) a claimer is woken by later tasks.
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()>;
 
     /// Writes progress and log lines of attempts. Known lines and older progress change
