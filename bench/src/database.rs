@@ -7,7 +7,7 @@ use std::time::Duration;
 use task_engine::Store;
 
 use crate::error::BenchError;
-use crate::options::Settings;
+use crate::options::BenchSettings;
 use crate::postgres::PostgresDatabase;
 use crate::sqlite::SqliteDatabase;
 
@@ -36,7 +36,7 @@ pub(crate) struct OtherConnections {
 
 /// Tasks that are inserted before the first measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rows {
+pub(crate) enum ExistingTasks {
     /// Tasks that ended an hour ago.
     History,
     /// Tasks of a higher priority that are due tomorrow.
@@ -75,12 +75,12 @@ impl BenchDatabase {
     }
 
     /// Creates the tables and the rows that the settings ask for.
-    pub(crate) async fn prepare(&self, settings: &Settings) -> Result<(), BenchError> {
+    pub(crate) async fn prepare(&self, settings: &BenchSettings) -> Result<(), BenchError> {
         self.store().await?.migrate().await?;
         for (count, rows) in [
-            (settings.history, Rows::History),
-            (settings.future, Rows::Future),
-            (settings.unserved, Rows::Unserved),
+            (settings.history, ExistingTasks::History),
+            (settings.future, ExistingTasks::Future),
+            (settings.unserved, ExistingTasks::Unserved),
         ] {
             let mut missing = count;
             while missing > 0 {
@@ -99,7 +99,7 @@ impl BenchDatabase {
     }
 
     /// Removes the tasks of the last measurement.
-    pub(crate) async fn clear(&self, settings: &Settings) -> Result<(), BenchError> {
+    pub(crate) async fn clear(&self, settings: &BenchSettings) -> Result<(), BenchError> {
         let keep = Keep {
             rows: settings.history > 0 || settings.future > 0 || settings.unserved > 0,
             dead_rows: settings.hold_snapshot,

@@ -47,13 +47,13 @@ pub(crate) const STAMP: &str = "bench_stamp";
 
 /// The parameters of every task: about 100 bytes, as usual.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Parameters {
+pub(crate) struct BenchParameters {
     to: String,
     subject: String,
     template: String,
 }
 
-impl Parameters {
+impl BenchParameters {
     pub(crate) fn sample() -> Self {
         Self {
             to: "ada.lovelace@example.org".to_owned(),
@@ -99,16 +99,16 @@ async fn open(url: &str, schema: Option<&str>) -> Result<Arc<dyn Store>, BenchEr
     Ok(Arc::new(PgStore::connect_schema(url, schema).await?))
 }
 
-async fn noop(_: Parameters, _: Run<()>) -> Result<&'static str, Failure> {
+async fn noop(_: BenchParameters, _: Run<()>) -> Result<&'static str, Failure> {
     Ok("done")
 }
 
-async fn one_ms(_: Parameters, _: Run<()>) -> Result<&'static str, Failure> {
+async fn one_ms(_: BenchParameters, _: Run<()>) -> Result<&'static str, Failure> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     Ok("done")
 }
 
-async fn stamp(_: Parameters, run: Run<()>) -> Result<&'static str, Failure> {
+async fn stamp(_: BenchParameters, run: Run<()>) -> Result<&'static str, Failure> {
     let at_us = now_us();
     emit(Event::Began { task_id: run.task_id().0, at_us });
     Ok("done")

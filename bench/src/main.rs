@@ -39,7 +39,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use database::BenchDatabase;
 use error::BenchError;
 use metric::Measurement;
-use options::{Arguments, Mode, Scenario, Settings};
+use options::{Arguments, BenchSettings, Mode, Scenario};
 use report::{BenchReport, Measured};
 
 #[tokio::main]
@@ -86,7 +86,7 @@ async fn run(args: &Arguments) -> Result<(), BenchError> {
 async fn measure_all(
     database: &BenchDatabase,
     scenarios: &[Scenario],
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measured, BenchError> {
     if settings.history > 0 || settings.future > 0 || settings.unserved > 0 {
         eprintln!(

@@ -28,7 +28,7 @@ use task_engine_store::activity::{
     Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts,
 };
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
-use task_engine_store::check::{Check, CheckDepth, Inventory};
+use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::claim::{Claim, Claimer};
 use task_engine_store::contract::{
     CancelReport, EngineStore, HeartbeatReply, OperatorStore, ReadStore, RetryReport,
@@ -181,7 +181,7 @@ impl OperatorStore for ObservedStore {
         fn database_key<'a>() -> DatabaseKey;
         fn end_login<'a>(login: LoginId, lasts: Duration) -> ();
         fn is_login_ended<'a>(login: LoginId) -> bool;
-        fn verify<'a>() -> Vec<String>;
+        fn verify<'a>() -> Vec<Violation>;
         fn checks<'a>(depth: CheckDepth) -> Vec<Check>;
         fn inventory<'a>() -> Inventory;
         fn export<'a>(filter: &'a ExportFilter, to: ExportSink) -> ();

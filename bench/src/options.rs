@@ -147,7 +147,7 @@ impl Scenario {
 
 /// The options of a run; part of its report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct BenchSettings {
     pub(crate) tasks: u64,
     pub(crate) workers: u16,
     pub(crate) engines: u16,
@@ -166,13 +166,13 @@ pub(crate) struct Settings {
 }
 
 impl Arguments {
-    pub(crate) fn settings(&self) -> Result<Settings, BenchError> {
+    pub(crate) fn settings(&self) -> Result<BenchSettings, BenchError> {
         for (name, time) in [("--time", self.time), ("--idle-time", self.idle_time)] {
             if !(SHORTEST..=LONGEST).contains(&time) {
                 return Err(BenchError::Usage(format!("{name} must be between 50 ms and 1 h")));
             }
         }
-        Ok(Settings {
+        Ok(BenchSettings {
             tasks: self.tasks,
             workers: self.workers,
             engines: self.engines,

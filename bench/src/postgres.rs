@@ -10,7 +10,7 @@ use task_engine::postgres::tokio_postgres::{Client, Config, NoTls, Row};
 use task_engine::postgres::{PgStore, Schema};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::database::{Counters, Keep, OtherConnections, Rows};
+use crate::database::{Counters, ExistingTasks, Keep, OtherConnections};
 use crate::error::BenchError;
 use crate::proc::Server;
 
@@ -119,11 +119,11 @@ impl PostgresDatabase {
         Ok(Arc::new(PgStore::connect_schema(&self.url, self.schema.clone()).await?))
     }
 
-    pub(crate) async fn insert(&self, rows: Rows, count: u64) -> Result<(), BenchError> {
+    pub(crate) async fn insert(&self, rows: ExistingTasks, count: u64) -> Result<(), BenchError> {
         let statement = match rows {
-            Rows::History => HISTORY,
-            Rows::Future => FUTURE,
-            Rows::Unserved => UNSERVED,
+            ExistingTasks::History => HISTORY,
+            ExistingTasks::Future => FUTURE,
+            ExistingTasks::Unserved => UNSERVED,
         };
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let count: [(&(dyn ToSql + Sync), Type); 1] = [(&count, Type::INT8)];

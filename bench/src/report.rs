@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::metric::{Measurement, Metric, median};
-use crate::options::{Scenario, Settings};
+use crate::options::{BenchSettings, Scenario};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct BenchReport {
@@ -16,7 +16,7 @@ pub(crate) struct BenchReport {
     pub(crate) cores: usize,
     /// Connections of other programs; their costs are part of the values.
     pub(crate) other_connections: i64,
-    pub(crate) settings: Settings,
+    pub(crate) settings: BenchSettings,
     pub(crate) scenarios: Vec<ScenarioReport>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Measured {
 }
 
 impl BenchReport {
-    pub(crate) fn new(database: String, settings: Settings, measured: Measured) -> Self {
+    pub(crate) fn new(database: String, settings: BenchSettings, measured: Measured) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             database,

@@ -14,35 +14,35 @@ use crate::database::BenchDatabase;
 use crate::engine::{NOOP, ONE_MS};
 use crate::error::BenchError;
 use crate::metric::Measurement;
-use crate::options::{Scenario, Settings};
-use create::{Creation, EngineLoad};
+use crate::options::{BenchSettings, Scenario};
+use create::{CreateLoad, EngineLoad};
 
 /// Measures a scenario once.
 pub(crate) async fn measure(
     scenario: Scenario,
     database: &BenchDatabase,
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
-    let single = Creation { producers: 1, batch: 1, load: EngineLoad::None, wake_ups: true };
-    let many = Creation { producers: settings.producers, ..single };
+    let single = CreateLoad { producers: 1, batch: 1, load: EngineLoad::None, wake_ups: true };
+    let many = CreateLoad { producers: settings.producers, ..single };
     match scenario {
         Scenario::CreateSingle => single.measure(database, settings).await,
         Scenario::CreateBatch => {
-            Creation { batch: settings.batch, ..single }.measure(database, settings).await
+            CreateLoad { batch: settings.batch, ..single }.measure(database, settings).await
         }
         Scenario::CreateMany => many.measure(database, settings).await,
         Scenario::CreateManyIdle => {
-            Creation { load: EngineLoad::Idle, ..many }.measure(database, settings).await
+            CreateLoad { load: EngineLoad::Idle, ..many }.measure(database, settings).await
         }
         Scenario::CreateManyIdleSilent => {
-            let silent = Creation { load: EngineLoad::Idle, wake_ups: false, ..many };
+            let silent = CreateLoad { load: EngineLoad::Idle, wake_ups: false, ..many };
             silent.measure(database, settings).await
         }
         Scenario::CreateManyBusy => {
-            Creation { load: EngineLoad::Busy, ..many }.measure(database, settings).await
+            CreateLoad { load: EngineLoad::Busy, ..many }.measure(database, settings).await
         }
         Scenario::CreateManyBusySilent => {
-            let silent = Creation { load: EngineLoad::Busy, wake_ups: false, ..many };
+            let silent = CreateLoad { load: EngineLoad::Busy, wake_ups: false, ..many };
             silent.measure(database, settings).await
         }
         Scenario::Drain => drain::measure(NOOP, database, settings).await,

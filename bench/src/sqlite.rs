@@ -8,7 +8,7 @@ use task_engine::Store;
 use task_engine::sqlite::SqliteStore;
 use task_engine::sqlite::rusqlite::{self, Connection};
 
-use crate::database::{Keep, Rows};
+use crate::database::{ExistingTasks, Keep};
 use crate::error::BenchError;
 
 /// The file is removed when this is dropped.
@@ -55,11 +55,11 @@ impl SqliteDatabase {
         Ok(Arc::new(SqliteStore::open(&self.path)?))
     }
 
-    pub(crate) async fn insert(&self, rows: Rows, count: u64) -> Result<(), BenchError> {
+    pub(crate) async fn insert(&self, rows: ExistingTasks, count: u64) -> Result<(), BenchError> {
         let statements = match rows {
-            Rows::History => HISTORY,
-            Rows::Future => FUTURE,
-            Rows::Unserved => UNSERVED,
+            ExistingTasks::History => HISTORY,
+            ExistingTasks::Future => FUTURE,
+            ExistingTasks::Unserved => UNSERVED,
         };
         self.execute(statements.replace(":count", &count.to_string())).await
     }

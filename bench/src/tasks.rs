@@ -2,7 +2,7 @@
 
 use task_engine::{Json, NewTask, Store};
 
-use crate::engine::{Parameters, QUEUE};
+use crate::engine::{BenchParameters, QUEUE};
 use crate::error::BenchError;
 
 /// Tasks per call while tasks are prepared.
@@ -11,7 +11,7 @@ const BATCH: u64 = 5000;
 pub(crate) fn task(class: &str) -> Result<NewTask, BenchError> {
     let wrong = |error: String| BenchError::Failure(format!("invalid benchmark task: {error}"));
     let parameters =
-        Json::encode_object(&Parameters::sample()).map_err(|e| wrong(e.to_string()))?;
+        Json::encode_object(&BenchParameters::sample()).map_err(|e| wrong(e.to_string()))?;
     let task = NewTask::new(class, parameters).map_err(|e| wrong(e.to_string()))?;
     task.queue(QUEUE).map_err(|e| wrong(e.to_string()))
 }

@@ -21,7 +21,7 @@ use crate::database::BenchDatabase;
 use crate::engine::{NOOP, ONE_MS, QUEUE, STAMP, UNSERVED_QUEUE};
 use crate::error::BenchError;
 use crate::metric::Measurement;
-use crate::options::Settings;
+use crate::options::BenchSettings;
 use crate::tasks;
 
 /// No other task waits in this queue.
@@ -38,7 +38,7 @@ struct Kind {
 
 pub(crate) async fn measure(
     database: &BenchDatabase,
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
     let store = database.store().await?;
     let instance = store.register(&new_instance()).await?;

@@ -13,11 +13,11 @@ use crate::engine::{NOOP, ONE_MS};
 use crate::engines::{EngineOptions, Engines};
 use crate::error::BenchError;
 use crate::metric::Measurement;
-use crate::options::Settings;
+use crate::options::BenchSettings;
 use crate::tasks;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Creation {
+pub(crate) struct CreateLoad {
     pub(crate) producers: u16,
     pub(crate) batch: u32,
     pub(crate) load: EngineLoad,
@@ -42,11 +42,11 @@ const BUSY_WORKERS: u16 = 8;
 /// The most that these workers can execute of 1 ms tasks.
 const BUSY_TASKS_PER_SEC_MAX: u64 = BUSY_WORKERS as u64 * 1000;
 
-impl Creation {
+impl CreateLoad {
     pub(crate) async fn measure(
         self,
         database: &BenchDatabase,
-        settings: &Settings,
+        settings: &BenchSettings,
     ) -> Result<Measurement, BenchError> {
         if !self.wake_ups && !database.mute_notifications(true).await? {
             return Ok(Measurement::unavailable());
@@ -77,7 +77,7 @@ impl Creation {
     async fn start_engine(
         self,
         database: &BenchDatabase,
-        settings: &Settings,
+        settings: &BenchSettings,
     ) -> Result<Option<Engines>, BenchError> {
         let poll = |options: EngineOptions| {
             if self.wake_ups { options } else { EngineOptions { poll: SILENT_POLL, ..options } }
@@ -106,7 +106,7 @@ impl Creation {
 async fn produce(
     stores: Vec<Arc<dyn Store>>,
     tasks: &[NewTask],
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<(u64, Duration), BenchError> {
     let began = Instant::now();
     let deadline = began + settings.time;

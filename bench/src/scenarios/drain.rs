@@ -8,13 +8,13 @@ use crate::database::BenchDatabase;
 use crate::engines::{EngineOptions, Engines};
 use crate::error::BenchError;
 use crate::metric::{Measurement, Metric};
-use crate::options::Settings;
+use crate::options::BenchSettings;
 use crate::tasks;
 
 pub(crate) async fn measure(
     class: &str,
     database: &BenchDatabase,
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
     let count = settings.tasks;
     let store = database.store().await?;

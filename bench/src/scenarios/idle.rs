@@ -12,14 +12,14 @@ use crate::database::BenchDatabase;
 use crate::engines::{EngineOptions, Engines};
 use crate::error::BenchError;
 use crate::metric::{Measurement, Metric};
-use crate::options::Settings;
+use crate::options::BenchSettings;
 
 /// How long a new engine takes to become idle.
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn measure(
     database: &BenchDatabase,
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
     let short = run_idle(database, Duration::ZERO).await?;
     let long = run_idle(database, settings.idle_time).await?;

@@ -14,7 +14,7 @@ use crate::engines::{EngineOptions, Engines};
 use crate::error::BenchError;
 use crate::event::now_us;
 use crate::metric::{Measurement, Metric, percentile};
-use crate::options::Settings;
+use crate::options::BenchSettings;
 use crate::tasks;
 
 /// As many as in a usual application.
@@ -24,7 +24,7 @@ const WARM_UP: u16 = 5;
 
 pub(crate) async fn measure(
     database: &BenchDatabase,
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
     let store = database.store().await?;
     let mut engines = idle_engine(database, &*store).await?;

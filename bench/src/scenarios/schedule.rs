@@ -13,7 +13,7 @@ use crate::engine::STAMP;
 use crate::error::BenchError;
 use crate::event::now_us;
 use crate::metric::Measurement;
-use crate::options::Settings;
+use crate::options::BenchSettings;
 use crate::tasks;
 
 /// Tasks per round, and their delays.
@@ -23,7 +23,7 @@ const FARTHEST_MS: i64 = 500;
 
 pub(crate) async fn measure(
     database: &BenchDatabase,
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
     let store = database.store().await?;
     let mut engines = idle_engine(database, &*store).await?;

@@ -11,7 +11,7 @@ use crate::engines::{EngineOptions, Engines};
 use crate::error::BenchError;
 use crate::event::now_us;
 use crate::metric::{Measurement, Metric};
-use crate::options::Settings;
+use crate::options::BenchSettings;
 use crate::tasks;
 
 /// How far the producer may be ahead.
@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(crate) async fn measure(
     database: &BenchDatabase,
-    settings: &Settings,
+    settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
     let store = database.store().await?;
     let batch = vec![tasks::task(NOOP)?; settings.batch as usize];

@@ -223,10 +223,10 @@ pub(crate) fn bar(console: &Console, length: Option<usize>, what: &'static str) 
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct TaskLine {
     id: TaskId,
     outcome: OperationOutcome,
-    message: &'a str,
+    message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     created_id: Option<TaskId>,
 }
@@ -239,26 +239,31 @@ fn print(
 ) -> Result<(), CliError> {
     let mut out = console.results();
     if json {
-        for TaskOutcome { id, outcome, created } in tasks {
-            let message = outcome.text();
-            let line = Line { id: *id, outcome: *outcome, message, created_id: *created };
+        for task in tasks {
+            let TaskOutcome { id, outcome, created: created_id } = *task;
+            let line = TaskLine { id, outcome, message: sentence(task), created_id };
             write_json_line(&mut out, &line)?;
         }
     } else if named || tasks.len() <= LINES_MAX {
-        for TaskOutcome { id, outcome, created } in tasks {
-            let created = created.map_or_else(String::new, |id| format!(" as task {id}"));
-            writeln!(out, "task {id} {}{created}", outcome.text())?;
+        for task in tasks {
+            writeln!(out, "{}", sentence(task))?;
         }
     } else {
-        let mut groups: BTreeMap<OperationOutcome, usize> = BTreeMap::new();
+        let mut groups: BTreeMap<OperationOutcome, u64> = BTreeMap::new();
         for task in tasks {
             *groups.entry(task.outcome).or_default() += 1;
         }
         for (outcome, number) in groups {
-            writeln!(out, "{number} × {}", outcome.text())?;
+            writeln!(out, "{}", outcome.counted(number))?;
         }
     }
     Ok(out.flush()?)
+}
+
+/// What became of one task, like `task 7 was created again as task 9`.
+fn sentence(TaskOutcome { id, outcome, created }: &TaskOutcome) -> String {
+    let created = created.map_or_else(String::new, |id| format!(" as task {id}"));
+    format!("task {id} {}{created}", outcome.text())
 }
 
 /// Prints the command that undoes it, if there is one.
@@ -287,12 +292,15 @@ fn verdict(tasks: &[TaskOutcome], named: bool) -> Result<(), CliError> {
     match (missing, skipped) {
         (0, 0) => Ok(()),
         (0, _) if named || skipped == all => {
-            Err(CliError::Conflict(format!("nothing was done for {skipped} of {all}")))
+            Err(CliError::Conflict(format!("skipped {skipped} of {}", count(all, "task"))))
         }
-        (_, _) if named => Err(CliError::NotFound(format!("{missing} of {all} not found"))),
+        (_, _) if named => {
+            Err(CliError::NotFound(format!("not found: {missing} of {}", count(all, "task"))))
+        }
         _ => Err(CliError::Partial(format!(
-            "nothing was done for {} of {all}: they have changed meanwhile",
-            missing + skipped
+            "skipped {} of {}: they have changed meanwhile",
+            missing + skipped,
+            count(all, "task")
         ))),
     }
 }

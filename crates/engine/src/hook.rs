@@ -73,14 +73,14 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Runs around the handler and all hooks further inside, which are `inner`.
+    /// Runs around the handler and all hooks further inside, which are `next`.
     fn around(
         &self,
         run: &Run<S>,
-        inner: Inner<'_, S>,
+        next: Next<'_, S>,
     ) -> impl Future<Output = Result<Json, Failure>> + Send {
         let _ = run;
-        inner.run()
+        next.run()
     }
 
     /// Runs after the handler has returned. Its result counts.
@@ -101,7 +101,7 @@ trait DynHook<S>: Send + Sync {
     fn name(&self) -> Cow<'static, str>;
     fn time_limit(&self) -> Duration;
     fn before<'a>(&'a self, run: &'a Run<S>) -> HookFuture<'a, ()>;
-    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> HookFuture<'a, Json>;
+    fn around<'a>(&'a self, run: &'a Run<S>, next: Next<'a, S>) -> HookFuture<'a, Json>;
     fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>)
     -> HookFuture<'a, Json>;
 }
@@ -119,8 +119,8 @@ impl<S: Send + Sync + 'static, H: Hook<S>> DynHook<S> for H {
         Box::pin(async move { Hook::before(self, run).await })
     }
 
-    fn around<'a>(&'a self, run: &'a Run<S>, inner: Inner<'a, S>) -> HookFuture<'a, Json> {
-        Box::pin(async move { Hook::around(self, run, inner).await })
+    fn around<'a>(&'a self, run: &'a Run<S>, next: Next<'a, S>) -> HookFuture<'a, Json> {
+        Box::pin(async move { Hook::around(self, run, next).await })
     }
 
     fn after<'a>(
@@ -188,14 +188,14 @@ pub(crate) fn call_with_hooks<S: Send + Sync + 'static>(
         let call =
             HandlerCall { class, parameters, run: run.clone(), thread_ended: Mutex::default() };
         let hooks = call.class.hooks.0.as_slice();
-        let outcome = Inner { hooks, run: &run, call: &call, own_time: None }.run().await;
+        let outcome = Next { hooks, run: &run, call: &call, own_time: None }.run().await;
         call.wait_for_thread().await;
         outcome
     })
 }
 
 /// What is inside a hook: the hooks that come after it, then the handler.
-pub struct Inner<'a, S> {
+pub struct Next<'a, S> {
     hooks: &'a [Arc<dyn DynHook<S>>],
     run: &'a Run<S>,
     call: &'a HandlerCall<S>,
@@ -203,13 +203,13 @@ pub struct Inner<'a, S> {
     own_time: Option<&'a OwnTime>,
 }
 
-impl<S> fmt::Debug for Inner<'_, S> {
+impl<S> fmt::Debug for Next<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").field("hooks", &self.hooks.len()).finish_non_exhaustive()
+        f.debug_struct("Next").field("hooks", &self.hooks.len()).finish_non_exhaustive()
     }
 }
 
-impl<'a, S: Send + Sync + 'static> Inner<'a, S> {
+impl<'a, S: Send + Sync + 'static> Next<'a, S> {
     /// Runs it. A hook that does not call this refuses the attempt, or returns a
     /// result in the handler's place.
     pub fn run(self) -> impl Future<Output = Result<Json, Failure>> + Send + 'a {
@@ -238,9 +238,9 @@ async fn layer<S: Send + Sync + 'static>(
         Err(fault) => return Err(fault),
     }
     let own_time = OwnTime::new();
-    let inner = Inner { hooks, run, call, own_time: Some(&own_time) };
+    let next = Next { hooks, run, call, own_time: Some(&own_time) };
     // The `after` of a hook whose `around` broke does not run.
-    let outcome = guarded(hook, "around", &own_time, hook.around(run, inner)).await?;
+    let outcome = guarded(hook, "around", &own_time, hook.around(run, next)).await?;
     guarded(hook, "after", &OwnTime::new(), hook.after(run, outcome)).await?
 }
 

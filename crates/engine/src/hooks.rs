@@ -14,7 +14,7 @@ use task_engine_core::json::Json;
 
 use crate::failure::Failure;
 use crate::hook::Hook;
-pub use crate::hook::Inner;
+pub use crate::hook::Next;
 use crate::run::Run;
 #[cfg(feature = "metrics")]
 pub use metrics_hook::Metrics;
@@ -84,9 +84,9 @@ impl Budget {
 }
 
 impl<S: Send + Sync + 'static> Hook<S> for Budget {
-    async fn around(&self, run: &Run<S>, inner: Inner<'_, S>) -> Result<Json, Failure> {
-        let mut inner = Box::pin(inner.run());
-        if let Ok(outcome) = tokio::time::timeout(self.time, &mut inner).await {
+    async fn around(&self, run: &Run<S>, next: Next<'_, S>) -> Result<Json, Failure> {
+        let mut next = Box::pin(next.run());
+        if let Ok(outcome) = tokio::time::timeout(self.time, &mut next).await {
             return outcome;
         }
         if self.fails {
@@ -100,7 +100,7 @@ impl<S: Send + Sync + 'static> Hook<S> for Budget {
             run.class(),
             self.time
         );
-        inner.await
+        next.await
     }
 }
 
@@ -111,7 +111,7 @@ mod metrics_hook {
     use task_engine_core::json::Json;
 
     use crate::failure::Failure;
-    use crate::hook::{Hook, Inner};
+    use crate::hook::{Hook, Next};
     use crate::run::Run;
 
     /// Counts executions (`task_engine_executions_total`) and measures how long they
@@ -123,12 +123,12 @@ mod metrics_hook {
     pub struct Metrics;
 
     impl<S: Send + Sync + 'static> Hook<S> for Metrics {
-        async fn around(&self, run: &Run<S>, inner: Inner<'_, S>) -> Result<Json, Failure> {
+        async fn around(&self, run: &Run<S>, next: Next<'_, S>) -> Result<Json, Failure> {
             let class = run.class().to_owned();
             metrics::gauge!("task_engine_executions_running", "class" => class.clone())
                 .increment(1);
             let mut count = ExecutionCount { class, begun: Instant::now(), outcome: "interrupted" };
-            let outcome = inner.run().await;
+            let outcome = next.run().await;
             count.outcome = match &outcome {
                 Ok(_) => "success",
                 Err(failure) if failure.snoozes().is_some() => "snoozed",

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use task_engine::hooks::Inner;
+use task_engine::hooks::Next;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{ClassRules, Client, Engine, Failure, Hook, Json, RetryRule, Run, Task};
 use tracing::Instrument as _;
@@ -204,8 +204,8 @@ impl Task for Child {
 struct Step;
 
 impl Hook<()> for Step {
-    async fn around(&self, _: &Run<()>, inner: Inner<'_, ()>) -> Result<Json, Failure> {
-        inner.run().instrument(tracing::info_span!("step")).await
+    async fn around(&self, _: &Run<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
+        next.run().instrument(tracing::info_span!("step")).await
     }
 }
 

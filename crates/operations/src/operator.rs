@@ -1,7 +1,7 @@
 //! Who changes something, and the audit of it.
 //!
-//! Every operation leaves two entries in the audit: `asked` before anything is changed, and
-//! the outcome with its counts afterwards, also when it fails half-way. If the first entry
+//! Every operation leaves two entries in the audit: `started` before anything is changed, and
+//! the outcome with its counts afterwards, also when it fails after some batches. If the first entry
 //! cannot be written, nothing is changed. A request that is refused before it changes anything
 //! leaves no entry: programs may send thousands of those in a minute.
 
@@ -85,7 +85,7 @@ pub enum OperationError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Some of it was done, and then it failed.
-    #[error("failed half-way, after {} of {}: {cause}", .report.total(), .report.total() + *.left as u64)]
+    #[error("failed after {} of {}: {cause}", .report.total(), .report.total() + *.left as u64)]
     Partial {
         /// What was done before.
         report: Box<OperationReport>,
@@ -172,10 +172,10 @@ impl Operator {
     ) -> Result<OperationReport, OperationError> {
         let AuditedOperation { action, target, detail } = operation;
         let (actor, reason) = (self.actor.name.as_str(), self.reason.clone());
-        let asked =
-            NewAuditEntry::asked(actor, action, &shortened(&target), reason, encoded(&detail))
+        let started =
+            NewAuditEntry::started(actor, action, &shortened(&target), reason, encoded(&detail))
                 .map_err(|invalid| OperationError::invalid(invalid.to_string()))?;
-        let id = self.store.audit(&asked).await?;
+        let id = self.store.audit(&started).await?;
         let result = work.await;
         let (outcome, detail) = match &result {
             Ok(report) => (AuditOutcome::Done, audited_counts(report)),
@@ -188,9 +188,9 @@ impl Operator {
                 (error.outcome(), detail)
             }
         };
-        let written = self.store.audit(&asked.ended(id, outcome, encoded(&detail))).await;
+        let written = self.store.audit(&started.ended(id, outcome, encoded(&detail))).await;
         if let Err(error) = &written {
-            tracing::warn!(%error, asked = id, action, "the outcome is missing in the audit");
+            tracing::warn!(%error, started = id, action, "the outcome is missing in the audit");
         }
         let audit_id = written.unwrap_or(id);
         result.map(|report| {

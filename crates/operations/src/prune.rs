@@ -8,7 +8,7 @@ use task_engine_store::contract::StoreFuture;
 
 use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::report::{OperationOutcome, OperationReport};
-use crate::tasks::Progress;
+use crate::tasks::ProgressCallback;
 
 /// So many are deleted in one transaction.
 const BATCH: u32 = 1000;
@@ -31,7 +31,7 @@ impl Operator {
         &self,
         status: TaskStatus,
         age: Duration,
-        progress: Progress<'_>,
+        progress: ProgressCallback<'_>,
     ) -> Result<OperationReport, OperationError> {
         let work = delete_all(|| self.store.prune(status, age, BATCH), progress);
         let audited = AuditedOperation::new("tasks.prune", old_tasks_text(status, age));
@@ -42,7 +42,7 @@ impl Operator {
     pub async fn prune_audit(
         &self,
         age: Duration,
-        progress: Progress<'_>,
+        progress: ProgressCallback<'_>,
     ) -> Result<OperationReport, OperationError> {
         let work = delete_all(|| self.store.prune_audit(age, BATCH), progress);
         self.audited(AuditedOperation::new("audit.prune", old_entries_text(age)), work).await
@@ -51,7 +51,7 @@ impl Operator {
 
 async fn delete_all<'a>(
     prune: impl Fn() -> StoreFuture<'a, u64>,
-    progress: Progress<'_>,
+    progress: ProgressCallback<'_>,
 ) -> Result<OperationReport, OperationError> {
     let mut deleted = 0;
     let report = |deleted| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use task_engine_core::display::count;
+use task_engine_core::display::{capitalize, count};
 use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_core::task::TaskId;
 use task_engine_store::audit::{AuditEntry, AuditOutcome};
@@ -12,7 +12,7 @@ use task_engine_store::audit::{AuditEntry, AuditOutcome};
 pub(crate) const TASK_IDS_AUDITED_MAX: usize = 100;
 
 macro_rules! outcomes {
-    ($($(#[$doc:meta])* $name:ident $token:literal $kind:ident $text:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident $token:literal $kind:ident $one:literal $(, $many:literal)?;)*) => {
         /// What became of one task, queue, schedule or token: a closed list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -31,7 +31,12 @@ macro_rules! outcomes {
             /// The same for people: what follows "task 7" in a sentence.
             #[must_use]
             pub const fn text(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
+                match self { $(Self::$name => $one,)* }
+            }
+
+            /// What follows "3 tasks" in a sentence. `None`: it is not about tasks.
+            const fn text_of_many(self) -> Option<&'static str> {
+                match self { $(Self::$name => outcomes!(@many $($many)?),)* }
             }
 
             /// Whether something was changed.
@@ -41,6 +46,8 @@ macro_rules! outcomes {
             }
         }
     };
+    (@many) => { None };
+    (@many $many:literal) => { Some($many) };
 }
 
 /// The four kinds of outcomes.
@@ -58,73 +65,90 @@ pub enum OutcomeKind {
 
 outcomes! {
     /// A failed or cancelled task waits again.
-    Retried "retried" Changed "waits again, and is due now",
+    Retried "retried" Changed
+        "was retried and is due now", "were retried and are due now";
     /// A task that waited for a later time is due now.
-    Advanced "advanced" Changed "waited for a later time; it is due now",
+    Advanced "advanced" Changed
+        "was scheduled for later and is due now", "were scheduled for later and are due now";
     /// A waiting task was due already.
-    AlreadyDue "already_due" Unchanged "is due already; `why` says why it does not run",
-    /// A waiting task is cancelled.
-    Cancelled "cancelled" Changed "is cancelled",
+    AlreadyDue "already_due" Unchanged
+        "was due already (`why` says why it does not run)", "were due already";
+    /// A waiting task was cancelled.
+    Cancelled "cancelled" Changed "was cancelled", "were cancelled";
     /// The engine of a running task was asked to cancel it.
-    CancelRequested "cancel_requested" Changed "is running; its engine was asked to cancel it",
+    CancelRequested "cancel_requested" Changed
+        "is running; its engine was asked to cancel it",
+        "are running; their engines were asked to cancel them";
     /// A task was cancelled before.
-    AlreadyCancelled "already_cancelled" Unchanged "was cancelled before",
+    AlreadyCancelled "already_cancelled" Unchanged
+        "was cancelled before", "were cancelled before";
     /// A task was created again.
-    Rerun "rerun" Changed "is created again",
+    Rerun "rerun" Changed "was created again", "were created again";
     /// A task was deleted, or an old entry of the audit.
-    Deleted "deleted" Changed "is deleted",
+    Deleted "deleted" Changed "was deleted", "were deleted";
     /// A waiting task stays as it is.
-    SkippedWaiting "skipped_waiting" Skipped "waits, nothing was changed; cancel it first",
+    SkippedWaiting "skipped_waiting" Skipped
+        "was skipped: waiting (cancel it first)", "were skipped: waiting (cancel them first)";
     /// A running task stays as it is.
-    SkippedRunning "skipped_running" Skipped "is running, nothing was changed",
+    SkippedRunning "skipped_running" Skipped "was skipped: running", "were skipped: running";
     /// A successful task stays as it is.
     SkippedSucceeded "skipped_succeeded" Skipped
-        "has succeeded, nothing was changed; to run it again, use `rerun`",
+        "was skipped: succeeded (use `rerun` to run it again)",
+        "were skipped: succeeded (use `rerun` to run them again)";
     /// A failed task stays as it is.
-    SkippedFailed "skipped_failed" Skipped "has failed; there is nothing to cancel",
+    SkippedFailed "skipped_failed" Skipped "was skipped: failed", "were skipped: failed";
     /// An ended task that its engine has not released yet stays as it is.
     SkippedUnreleased "skipped_unreleased" Skipped
-        "has ended, but its engine has not released it yet; try again in a moment",
+        "was skipped: not yet released by its engine (try again in a moment)",
+        "were skipped: not yet released by their engines (try again in a moment)";
     /// A task cannot be created again as it is.
-    SkippedInvalid "skipped_invalid" Skipped "cannot be created again as it is",
+    SkippedInvalid "skipped_invalid" Skipped
+        "was skipped: it cannot be created again as it is",
+        "were skipped: they cannot be created again as they are";
     /// There is no such task.
-    NotFound "not_found" Missing "does not exist",
+    NotFound "not_found" Missing "does not exist", "do not exist";
     /// A task was created.
-    Created "created" Changed "is created",
+    Created "created" Changed "was created", "were created";
     /// A task with the same key was kept.
-    Kept "kept" Unchanged "existed already",
+    Kept "kept" Unchanged "existed already", "existed already";
     /// A task with the same key was replaced.
-    Replaced "replaced" Changed "existed already, and was changed",
+    Replaced "replaced" Changed
+        "existed already and was changed", "existed already and were changed";
     /// Secret parameters were shown.
-    Revealed "revealed" Changed "its secret parameters were shown",
-    /// A schedule was added.
-    Added "added" Changed "is added",
+    Revealed "revealed" Changed "was shown with its secret parameters";
+    /// A schedule or a token was added.
+    Added "added" Changed "was added";
     /// A task or a schedule was changed.
-    Changed "changed" Changed "is changed",
+    Changed "changed" Changed "was changed";
     /// A schedule was so already.
-    Unchanged "unchanged" Unchanged "was so already",
+    Unchanged "unchanged" Unchanged "was so already";
     /// A schedule was removed.
-    Removed "removed" Changed "is removed",
+    Removed "removed" Changed "was removed";
     /// A queue or a schedule was paused.
-    Paused "paused" Changed "is paused",
+    Paused "paused" Changed "was paused";
     /// A queue or a schedule was paused before.
-    AlreadyPaused "already_paused" Unchanged "was paused before",
+    AlreadyPaused "already_paused" Unchanged "was paused before";
     /// A queue or a schedule was resumed.
-    Resumed "resumed" Changed "is resumed",
+    Resumed "resumed" Changed "was resumed";
     /// A queue or a schedule was not paused.
-    NotPaused "not_paused" Unchanged "was not paused",
+    NotPaused "not_paused" Unchanged "was not paused";
     /// A dead instance was declared lost.
-    DeclaredLost "declared_lost" Changed "is declared lost",
+    DeclaredLost "declared_lost" Changed "was declared lost";
     /// The task of a dead instance waits again.
-    RecoveredWaiting "recovered_waiting" Changed "is recovered, and waits again",
+    RecoveredWaiting "recovered_waiting" Changed
+        "was recovered and waits again", "were recovered and wait again";
     /// The task of a dead instance has failed.
-    RecoveredFailed "recovered_failed" Changed "is recovered, and has failed: no retry is left",
-    /// The task of a dead instance is cancelled, as was requested.
-    RecoveredCancelled "recovered_cancelled" Changed "is recovered, and cancelled as requested",
+    RecoveredFailed "recovered_failed" Changed
+        "was recovered and has failed (no retry is left)",
+        "were recovered and have failed (no retry is left)";
+    /// The task of a dead instance was cancelled, as requested.
+    RecoveredCancelled "recovered_cancelled" Changed
+        "was recovered and cancelled, as requested",
+        "were recovered and cancelled, as requested";
     /// No dead instance of this name held a task.
-    NothingToRecover "nothing_to_recover" Unchanged "left nothing to recover",
+    NothingToRecover "nothing_to_recover" Unchanged "left nothing to recover";
     /// A token was revoked.
-    Revoked "revoked" Changed "is revoked",
+    Revoked "revoked" Changed "was revoked";
 }
 
 impl OperationOutcome {
@@ -134,23 +158,17 @@ impl OperationOutcome {
         Self::ALL.iter().copied().find(|outcome| outcome.as_str() == token)
     }
 
-    /// Whether it is about a task, so that its number is worth saying.
-    fn counts_tasks(self) -> bool {
-        !matches!(
-            self,
-            Self::Revealed
-                | Self::Added
-                | Self::Changed
-                | Self::Unchanged
-                | Self::Removed
-                | Self::Paused
-                | Self::AlreadyPaused
-                | Self::Resumed
-                | Self::NotPaused
-                | Self::DeclaredLost
-                | Self::NothingToRecover
-                | Self::Revoked
-        )
+    /// How many tasks had this outcome, like "3 tasks were cancelled". Without a number if it
+    /// is not about tasks.
+    #[must_use]
+    pub fn counted(self, number: u64) -> String {
+        self.counted_as("task", number)
+    }
+
+    fn counted_as(self, noun: &str, number: u64) -> String {
+        let Some(many) = self.text_of_many() else { return self.text().to_owned() };
+        let text = if number == 1 { self.text() } else { many };
+        format!("{} {text}", count(usize::try_from(number).unwrap_or(usize::MAX), noun))
     }
 }
 
@@ -230,16 +248,17 @@ impl OperationReport {
 pub fn audit_sentence(entry: &AuditEntry) -> String {
     let detail: serde_json::Value = entry.detail.decode().unwrap_or_default();
     let counts = detail["counts"].as_object().into_iter().flatten();
-    let counts = counts.filter_map(|(token, number)| Some((token.as_str(), number.as_u64()?)));
-    let counts = counts_text(&entry.action, counts);
-    let target = &entry.target;
+    let counts = counts.filter_map(|(token, number)| {
+        Some((OperationOutcome::from_token(token)?, number.as_u64()?))
+    });
+    let text = ReportText::new(&entry.action, &entry.target, counts);
     match entry.outcome {
-        AuditOutcome::Asked => format!("{target}: asked for; the outcome is another entry."),
-        AuditOutcome::Done => done_sentence(target, &counts, detail["and_more"] == true),
+        AuditOutcome::Started => {
+            format!("{}: started; the outcome is another entry.", text.subject())
+        }
+        AuditOutcome::Done => text.done(detail["and_more"] == true),
         AuditOutcome::Refused | AuditOutcome::Failed => {
-            let why = detail["message"].as_str().unwrap_or("not done");
-            let counts = if counts.is_empty() { counts } else { format!("{counts}; ") };
-            format!("{target}: {counts}{why}.")
+            text.not_done(detail["message"].as_str().unwrap_or("not done"))
         }
     }
 }
@@ -247,33 +266,82 @@ pub fn audit_sentence(entry: &AuditEntry) -> String {
 impl OperationReport {
     /// The report as a sentence, like that of its entry in the audit.
     pub(crate) fn sentence(&self, action: &str, target: &str) -> String {
-        let counts = self.counts.iter().map(|(outcome, number)| (outcome.as_str(), *number));
-        done_sentence(target, &counts_text(action, counts), self.and_more)
+        let counts = self.counts.iter().map(|(outcome, number)| (*outcome, *number));
+        ReportText::new(action, target, counts).done(self.and_more)
     }
 }
 
-fn done_sentence(target: &str, counts: &str, and_more: bool) -> String {
-    if counts.is_empty() {
-        return format!("{target}: no task matches.");
-    }
-    let more = if and_more { "; there may be more, repeat it for the rest" } else { "" };
-    format!("{target}: {counts}{more}.")
+/// A report in words.
+struct ReportText<'a> {
+    /// `tasks` of `tasks.retry`.
+    kind: &'a str,
+    action: &'a str,
+    target: &'a str,
+    /// What is not about tasks first, then the most frequent.
+    counts: Vec<(OperationOutcome, u64)>,
 }
 
-fn counts_text<'a>(action: &str, counts: impl Iterator<Item = (&'a str, u64)>) -> String {
-    let noun = if action.starts_with("audit.") { "entry" } else { "task" };
-    let mut counts: Vec<_> = counts.collect();
-    counts.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
-    let texts = counts.into_iter().map(|(token, number)| {
-        let outcome = OperationOutcome::from_token(token);
-        let text = outcome.map_or(token, |outcome| outcome.text());
-        if outcome.is_some_and(OperationOutcome::counts_tasks) {
-            format!("{}: {text}", count(usize::try_from(number).unwrap_or(usize::MAX), noun))
-        } else {
-            text.to_owned()
+impl<'a> ReportText<'a> {
+    fn new(
+        action: &'a str,
+        target: &'a str,
+        counts: impl Iterator<Item = (OperationOutcome, u64)>,
+    ) -> Self {
+        let mut counts: Vec<_> = counts.collect();
+        counts.sort_by_key(|(outcome, number)| {
+            (outcome.text_of_many().is_some(), std::cmp::Reverse(*number))
+        });
+        let (kind, action) = action.split_once('.').unwrap_or((action, ""));
+        Self { kind, action, target, counts }
+    }
+
+    /// `Queue mail`, `Task 7`, or the filter.
+    fn subject(&self) -> String {
+        match self.kind {
+            "queues" => format!("Queue {}", self.target),
+            "schedules" => format!("Schedule {}", self.target),
+            "instances" => format!("Engine {}", self.target),
+            "tokens" => format!("Token {}", self.target),
+            _ if self.target.starts_with("task ") => capitalize(self.target),
+            _ => self.target.to_owned(),
         }
-    });
-    texts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The subject with the outcomes, like `Task 7 was cancelled` or
+    /// `status=waiting: 3 tasks were cancelled; 2 tasks were skipped: running`.
+    fn outcomes(&self) -> String {
+        let subject = self.subject();
+        let is_one = |(outcome, number): &(OperationOutcome, u64)| {
+            outcome.text_of_many().is_none() || (*number == 1 && self.target.starts_with("task "))
+        };
+        let noun = if self.kind == "audit" { "entry" } else { "task" };
+        let number =
+            |(outcome, number): &(OperationOutcome, u64)| outcome.counted_as(noun, *number);
+        match &self.counts[..] {
+            [] => subject,
+            [first, rest @ ..] if is_one(first) => {
+                let rest = rest.iter().map(|it| format!("; {}", number(it)));
+                format!("{subject} {}{}", first.0.text(), rest.collect::<String>())
+            }
+            all => format!("{subject}: {}", all.iter().map(number).collect::<Vec<_>>().join("; ")),
+        }
+    }
+
+    fn done(&self, and_more: bool) -> String {
+        match (self.counts.is_empty(), self.action) {
+            (true, "prune") => format!("There are no {}.", self.target),
+            (true, _) => format!("No tasks match {}.", self.target),
+            (false, _) if and_more => {
+                format!("{}; there may be more: repeat it for the rest.", self.outcomes())
+            }
+            (false, _) => format!("{}.", self.outcomes()),
+        }
+    }
+
+    fn not_done(&self, why: &str) -> String {
+        let joint = if self.counts.is_empty() { ": " } else { "; " };
+        format!("{}{joint}{why}.", self.outcomes())
+    }
 }
 
 #[cfg(test)]
@@ -304,8 +372,42 @@ mod tests {
             serde_json::json!({
                 "audit_id": 4,
                 "counts": {"retried": 2, "not_found": 1},
-                "message": "status=failed: 2 tasks: waits again, and is due now, 1 task: does not exist."
+                "message": "status=failed: 2 tasks were retried and are due now; 1 task does not exist."
             })
         );
+    }
+
+    #[test]
+    fn sentences_follow_number_and_subject() {
+        use OperationOutcome::*;
+        let cases: &[(&str, &str, &[(OperationOutcome, u64)], &str)] = &[
+            ("tasks.cancel", "task 7", &[(Cancelled, 1)], "Task 7 was cancelled."),
+            ("tasks.cancel", "class=a", &[(Cancelled, 1)], "class=a: 1 task was cancelled."),
+            (
+                "tasks.cancel",
+                "class=a",
+                &[(SkippedRunning, 2), (Cancelled, 3), (NotFound, 1)],
+                "class=a: 3 tasks were cancelled; 2 tasks were skipped: running; 1 task does not exist.",
+            ),
+            ("tasks.retry", "class=a", &[], "No tasks match class=a."),
+            ("audit.prune", "old entries", &[(Deleted, 2)], "old entries: 2 entries were deleted."),
+            ("audit.prune", "old entries", &[], "There are no old entries."),
+            ("queues.pause", "mail", &[(Paused, 1)], "Queue mail was paused."),
+            ("schedules.run", "tidy", &[(Created, 1)], "Schedule tidy: 1 task was created."),
+            (
+                "instances.recover",
+                "web-1",
+                &[(RecoveredWaiting, 2), (DeclaredLost, 1)],
+                "Engine web-1 was declared lost; 2 tasks were recovered and wait again.",
+            ),
+        ];
+        for (action, target, counts, sentence) in cases {
+            let text = ReportText::new(action, target, counts.iter().copied());
+            assert_eq!(text.done(false), *sentence);
+        }
+        let text = ReportText::new("tasks.delete", "id<9", [(Deleted, 2)].into_iter());
+        assert_eq!(text.not_done("no space"), "id<9: 2 tasks were deleted; no space.");
+        let text = ReportText::new("tasks.delete", "id<9", std::iter::empty());
+        assert_eq!(text.not_done("no space"), "id<9: no space.");
     }
 }

@@ -65,11 +65,11 @@ pub struct FindOptions<'a> {
     /// Stop after this time, with what was found.
     pub timeout: Option<Duration>,
     /// Is called with the number of tasks found, from time to time.
-    pub progress: Progress<'a>,
+    pub progress: ProgressCallback<'a>,
 }
 
 /// Is called with a number of tasks that were just found or changed.
-pub type Progress<'a> = &'a (dyn Fn(usize) + Send + Sync);
+pub type ProgressCallback<'a> = &'a (dyn Fn(usize) + Send + Sync);
 
 impl std::fmt::Debug for FindOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -282,7 +282,7 @@ impl Operator {
         &self,
         operation: TaskOperation,
         selected: &SelectedTasks,
-        progress: Progress<'_>,
+        progress: ProgressCallback<'_>,
     ) -> Result<OperationReport, OperationError> {
         let named_one = match selected.ids[..] {
             [id] if selected.named => Some(id),

@@ -181,6 +181,26 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// The tokens of all reasons: a closed list.
+    pub const TOKENS: [&'static str; 14] = [
+        "ended",
+        "running",
+        "retry",
+        "snoozed",
+        "not_due",
+        "queue_paused",
+        "no_engine",
+        "unknown_class",
+        "queue_not_served",
+        "priority_too_low",
+        "locked",
+        "workers_busy",
+        "behind",
+        "ready",
+    ];
+}
+
 impl From<PausedQueue> for Reason {
     fn from(paused: PausedQueue) -> Self {
         let PausedQueue { queue, paused_at: since, reason: because } = paused;

@@ -54,9 +54,9 @@ BEGIN
     SELECT
       a.class, coalesce(a.parameters, '{}'), coalesce(a.context, '{}'),
       coalesce(a.queue, 'default'), coalesce(a.priority, 0),
-      coalesce(a.scheduled_at, asked_at + a.delay, asked_at), asked_at
+      coalesce(a.scheduled_at, asked_at + a.after, asked_at), asked_at
     FROM unnest($1, $2, $3, $4, $5, $6, $7) WITH ORDINALITY
-      AS a(class, parameters, scheduled_at, delay, priority, queue, context, place)
+      AS a(class, parameters, scheduled_at, after, priority, queue, context, place)
     ORDER BY a.place
     RETURNING id, task_class, queue, priority, scheduled_at
   ), queued AS (
@@ -69,8 +69,8 @@ BEGIN
   -- What is due later than the poll of every engine needs no wake-up.
   PERFORM task_engine.wake(soon.class, soon.queue, soon.priority) FROM (
     SELECT a.class, coalesce(a.queue, 'default') AS queue, max(coalesce(a.priority, 0)) AS priority
-    FROM unnest($1, $3, $4, $5, $6) AS a(class, scheduled_at, delay, priority, queue)
-    WHERE coalesce(a.scheduled_at, asked_at + a.delay, asked_at) < asked_at + interval '15 seconds'
+    FROM unnest($1, $3, $4, $5, $6) AS a(class, scheduled_at, after, priority, queue)
+    WHERE coalesce(a.scheduled_at, asked_at + a.after, asked_at) < asked_at + interval '15 seconds'
     GROUP BY 1, 2
   ) AS soon;
 END $$;
@@ -239,9 +239,9 @@ BEGIN
       coalesce(a.context, '{}') || CASE WHEN a.key IS NULL THEN '{}'
         ELSE jsonb_build_object('unique_key', a.key) END,
       coalesce(a.queue, 'default'), coalesce(a.priority, 0),
-      coalesce(a.scheduled_at, asked_at + a.delay, asked_at), asked_at
+      coalesce(a.scheduled_at, asked_at + a.after, asked_at), asked_at
     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, outcomes) WITH ORDINALITY
-      AS a(class, parameters, scheduled_at, delay, priority, queue, context, key, outcome, place)
+      AS a(class, parameters, scheduled_at, after, priority, queue, context, key, outcome, place)
     -- No outcome: an array is longer than that of the classes, and the null is refused.
     WHERE coalesce(a.outcome, 'created') = 'created'
     ORDER BY a.place
@@ -274,11 +274,11 @@ BEGIN
   -- with an older snapshot must find it gone, and not the old parameters. A
   -- replaced task has all its retries; its attempt numbers continue.
   FOR request IN
-    SELECT a.*, coalesce(a.scheduled_at, asked_at + a.delay, asked_at) AS due_at,
+    SELECT a.*, coalesce(a.scheduled_at, asked_at + a.after, asked_at) AS due_at,
       a.answer IN ('replace', 'replace_parameters') AS takes_parameters,
       a.answer IN ('replace', 'replace_time') AS takes_time, a.answer = 'replace' AS takes_all
     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $10, outcomes, targets) WITH ORDINALITY
-      AS a(class, parameters, scheduled_at, delay, priority, queue, context, key, answer, outcome,
+      AS a(class, parameters, scheduled_at, after, priority, queue, context, key, answer, outcome,
         id, place)
     WHERE a.outcome = 'replaced' ORDER BY a.place
   LOOP
@@ -321,7 +321,7 @@ CREATE FUNCTION task_engine.create_unique_task(
   unique_key text,
   task_parameters jsonb DEFAULT '{}',
   scheduled_at timestamptz DEFAULT NULL,
-  delay interval DEFAULT NULL,
+  after interval DEFAULT NULL,
   priority integer DEFAULT 0,
   queue text DEFAULT 'default',
   context jsonb DEFAULT '{}',
@@ -339,7 +339,7 @@ CREATE FUNCTION task_engine.create_task(
   task_class text,
   task_parameters jsonb DEFAULT '{}',
   scheduled_at timestamptz DEFAULT NULL,
-  delay interval DEFAULT NULL,
+  after interval DEFAULT NULL,
   priority integer DEFAULT 0,
   queue text DEFAULT 'default',
   context jsonb DEFAULT '{}',

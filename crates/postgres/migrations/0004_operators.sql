@@ -17,7 +17,7 @@ CREATE TABLE task_engine.audit (
       OR task_engine.check_json(detail, 'the detail')),
   outcome text NOT NULL
     CONSTRAINT "an outcome is a known word"
-    CHECK (outcome IN ('asked', 'done', 'refused', 'failed')),
+    CHECK (outcome IN ('started', 'done', 'refused', 'failed')),
   of_id bigint,                           -- the entry of the request, if this one has its outcome
   CONSTRAINT "the texts of an action have at most 16 KiB"
     CHECK (greatest(octet_length(actor), octet_length(action), octet_length(target),

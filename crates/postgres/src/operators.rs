@@ -7,7 +7,7 @@ use task_engine_core::schedule::row::ScheduleWrite;
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::audit::NewAuditEntry;
-use task_engine_store::check::{Check, CheckDepth, Inventory};
+use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::contract::{
     CancelReport, OperatorStore, RetryReport, StoreBase as _, StoreFuture,
 };
@@ -38,7 +38,7 @@ impl OperatorStore for PgStore {
         STATEMENT => fn database_key<'a>() -> DatabaseKey;
         STATEMENT => fn end_login<'a>(login: LoginId, lasts: Duration) -> ();
         STATEMENT => fn is_login_ended<'a>(login: LoginId) -> bool;
-        UNLIMITED => fn verify<'a>() -> Vec<String>;
+        UNLIMITED => fn verify<'a>() -> Vec<Violation>;
         UNLIMITED => fn checks<'a>(depth: CheckDepth) -> Vec<Check>;
         UNLIMITED => fn inventory<'a>() -> Inventory;
         UNLIMITED => fn import<'a>(file: ExportFile, ids: ImportIds) -> ImportOutcome;

@@ -7,6 +7,7 @@ use task_engine_core::json::Json;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::{ExecutionRow, ExecutionStatus, LateResult};
 use task_engine_core::task::{TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use task_engine_store::check::{Violation, ViolationKind};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
@@ -78,7 +79,7 @@ impl StoreInner {
         }))
     }
 
-    pub(crate) async fn verify(&self) -> Result<Vec<String>, StoreError> {
+    pub(crate) async fn verify(&self) -> Result<Vec<Violation>, StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         // The settings of the hot path are the wrong ones for reading everything.
@@ -87,7 +88,13 @@ impl StoreInner {
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
         let rows =
             transaction.query(&self.schema.sql(VERIFY), &[]).await.map_err(|e| store_error(&e))?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        let violations = rows.iter().map(|row| {
+            let token: &str = row.get("kind");
+            let kind = ViolationKind::from_token(token)
+                .ok_or_else(|| StoreError::InvalidData(format!("no kind of violation {token}")))?;
+            Ok(kind.violation(row.get::<_, String>("message")))
+        });
+        violations.collect()
     }
 }
 

@@ -71,7 +71,7 @@ impl Scene {
     }
 
     async fn assert_sound(&self) {
-        assert_eq!(self.fixture.store.verify().await.unwrap(), Vec::<String>::new());
+        assert_eq!(self.fixture.store.verify().await.unwrap(), []);
     }
 
     /// Waits until a session of this database waits for a lock.

@@ -95,7 +95,7 @@ async fn rollback_leaves_no_task() {
     until(|| woken.load(Ordering::SeqCst) > 1).await;
     assert_eq!(fresh.all().await, kept);
     assert_eq!(woken.load(Ordering::SeqCst), 2, "of the first transaction nothing was heard");
-    assert_eq!(fresh.store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(fresh.store.verify().await.unwrap(), []);
 }
 
 /// While every engine is busy, creators do not notify. An engine that becomes idle while
@@ -198,7 +198,7 @@ async fn sql_functions_create_tasks() {
     assert_eq!((row.class.as_str(), row.status), ("mail", TaskStatus::Waiting));
     let later = fresh
         .app
-        .query_one("SELECT task_engine.create_task('mail', delay => '1 hour', priority => 3)", &[])
+        .query_one("SELECT task_engine.create_task('mail', after => '1 hour', priority => 3)", &[])
         .await
         .unwrap();
     let row = fresh.details(TaskId(later.get(0))).await.row;
@@ -218,7 +218,7 @@ async fn sql_functions_create_tasks() {
         let message = error.as_db_error().unwrap().message().to_owned();
         assert!(message.contains(why), "{wrong}: {message}");
     }
-    assert_eq!(fresh.store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(fresh.store.verify().await.unwrap(), []);
 }
 
 /// The book's program sends an INSERT with the client's time, and a notification on the
@@ -308,7 +308,7 @@ async fn insert_is_whole_or_refused() {
         assert!(message.contains(why), "{wrong}: {message}");
     }
     assert_eq!(fresh.all().await.len(), 2);
-    assert_eq!(fresh.store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(fresh.store.verify().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -345,7 +345,7 @@ async fn schemas_are_separate() {
     assert_eq!(other.migrate().await.unwrap(), Vec::<String>::new());
     other.create(&[task("a")]).await.unwrap();
     assert_eq!(fresh.all().await, []);
-    assert_eq!(other.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(other.verify().await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -327,7 +327,8 @@ async fn readers_report_unreadable_rows() {
     let tasks = lines.iter().filter(|line| matches!(line, ExportLine::Task(_))).count();
     assert_eq!(tasks, 3, "what can be read is in the file");
 
-    let violations = store.verify().await.unwrap().join("\n");
+    let violations = store.verify().await.unwrap();
+    let violations: String = violations.iter().map(|it| format!("{it}\n")).collect();
     for what in ["the parameters of task 1", "the error of attempt 1 of task 2", "schedule bad"] {
         assert!(violations.contains(what), "{what} in {violations}");
     }

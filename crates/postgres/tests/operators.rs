@@ -18,7 +18,7 @@ async fn audit_is_append_only() {
         let name = Schema::named(schema).unwrap();
         let store = PgStore::connect_schema(&url, name).await.unwrap();
         store.migrate().await.unwrap();
-        let entry = NewAuditEntry::asked("ada", "tasks.retry", "1", None, Json::empty_object());
+        let entry = NewAuditEntry::started("ada", "tasks.retry", "1", None, Json::empty_object());
         let id = store.audit(&entry.unwrap()).await.unwrap();
         for harm in [
             format!("UPDATE {schema}.audit SET actor = 'nobody'"),

@@ -24,7 +24,7 @@ async fn connections_keep_no_state() {
     store.create_each(&[task("a"), task("b")]).await.expect("created");
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
     store.failure_counts().await.expect("no name is used");
-    assert_eq!(store.verify().await.expect("verified"), Vec::<String>::new());
+    assert_eq!(store.verify().await.expect("verified"), []);
     assert_eq!(state(&url).await, before);
 }
 
@@ -111,7 +111,7 @@ async fn pooler_mode_change_is_detected() {
         }
         in_a_row += 1;
     }
-    assert_eq!(one.verify().await.expect("verified"), Vec::<String>::new());
+    assert_eq!(one.verify().await.expect("verified"), []);
 }
 
 async fn both(store: &PgStore) -> Result<(), StoreError> {

@@ -81,7 +81,7 @@ impl Fresh {
     }
 
     async fn verify(&self) {
-        assert_eq!(self.fixture.store.verify().await.unwrap(), [""; 0]);
+        assert_eq!(self.fixture.store.verify().await.unwrap(), []);
     }
 }
 
@@ -296,7 +296,7 @@ async fn verify_finds_orphaned_key() {
         fresh.app.batch_execute(&spoil).await.unwrap();
         let violations = fresh.fixture.store.verify().await.unwrap();
         assert_eq!(violations.len(), 1, "{violations:?}");
-        assert!(violations[0].contains(words), "{violations:?}");
+        assert!(violations[0].message.contains(words), "{violations:?}");
         let mend = format!("UPDATE task_engine.unique_tasks SET task_id = {id}, unique_key = 'k'");
         fresh.app.batch_execute(&mend).await.unwrap();
     }
@@ -357,7 +357,7 @@ async fn sql_functions_support_keys() {
         let rows = fresh.app.query(&sql, &[]).await.unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1))).collect::<Vec<(i64, String)>>()
     };
-    let create = "SELECT task_engine.create_task('mail', unique_key => 'k', delay => '1 hour')";
+    let create = "SELECT task_engine.create_task('mail', unique_key => 'k', after => '1 hour')";
     let id: i64 = fresh.app.query_one(create, &[]).await.unwrap().get(0);
     let again: i64 = fresh.app.query_one(create, &[]).await.unwrap().get(0);
     assert_eq!(again, id);

@@ -10,7 +10,7 @@ CREATE TABLE task_engine_audit (
     target  TEXT NOT NULL,
     reason  TEXT,
     detail  TEXT NOT NULL,
-    outcome TEXT NOT NULL CHECK (outcome IN ('asked', 'done', 'refused', 'failed')),
+    outcome TEXT NOT NULL CHECK (outcome IN ('started', 'done', 'refused', 'failed')),
     -- The entry of the request, if this one has its outcome.
     of_id   INTEGER,
     CONSTRAINT an_audit_entry_has_at_most_64_kibibytes

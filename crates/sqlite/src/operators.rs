@@ -7,7 +7,7 @@ use task_engine_core::schedule::row::ScheduleWrite;
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::audit::NewAuditEntry;
-use task_engine_store::check::{Check, CheckDepth, Inventory};
+use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::contract::{
     CancelReport, OperatorStore, RetryReport, StoreBase as _, StoreFuture,
 };
@@ -45,7 +45,7 @@ impl OperatorStore for SqliteStore {
             move |tx| logins::end(tx, login, lasts);
         reader fn is_login_ended<'a>(login: LoginId) -> bool =>
             move |tx| logins::is_ended(tx, login);
-        reader fn verify<'a>() -> Vec<String> => verify::verify;
+        reader fn verify<'a>() -> Vec<Violation> => verify::verify;
         reader fn inventory<'a>() -> Inventory => verify::inventory;
     }
 

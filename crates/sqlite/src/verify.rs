@@ -1,8 +1,8 @@
-//! Checks the invariants. Each check is a statement that returns violations in
-//! words.
+//! Checks the invariants. Each check is a statement that returns the message of each
+//! violation.
 
 use task_engine_core::json::Json;
-use task_engine_store::check::Inventory;
+use task_engine_store::check::{Inventory, Violation, ViolationKind};
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
@@ -10,34 +10,34 @@ use crate::value::read;
 
 /// Statements of `sql/operators/verify.sql`; their names say what each looks for.
 macro_rules! checks {
-    ($($name:literal),+ $(,)?) => {
-        [$(sql!("operators/verify", $name)),+]
+    ($($kind:ident $name:literal),+ $(,)?) => {
+        [$((ViolationKind::$kind, sql!("operators/verify", $name))),+]
     };
 }
 
-pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
+pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<Violation>, JobError> {
     let mut violations = Vec::new();
-    for check in checks![
-        "file",
-        "task_without_state",
-        "waiting_and_held",
-        "held_twice",
-        "waiting_but_not_created",
-        "ended_but_not_created",
-        "waiting_with_old_attempt",
-        "held_with_old_attempt",
-        "ran_after_success",
-        "incoherent_ending",
-        "held_by_unknown_instance",
-        "report_without_attempt",
-        "log_lines_out_of_range",
-        "cancelled_but_not_ended",
-        "key_without_task",
-        "fired_without_schedule",
+    for (kind, check) in checks![
+        DamagedFile "file",
+        TaskLost "task_without_state",
+        TaskInTwoStates "waiting_and_held",
+        TaskInTwoStates "held_twice",
+        TaskNotCreated "waiting_but_not_created",
+        TaskNotCreated "ended_but_not_created",
+        AttemptReused "waiting_with_old_attempt",
+        AttemptReused "held_with_old_attempt",
+        ContinuedAfterSuccess "ran_after_success",
+        IncoherentEnd "incoherent_ending",
+        UnknownInstance "held_by_unknown_instance",
+        ReportWithoutAttempt "report_without_attempt",
+        LogLineOutOfRange "log_lines_out_of_range",
+        CancellationWithoutEnd "cancelled_but_not_ended",
+        UniqueKeyMismatch "key_without_task",
+        SlotMismatch "fired_without_schedule",
     ] {
         let mut statement = tx.db.prepare(check)?;
-        for violation in statement.query_map([], |row| row.get(0))? {
-            violations.push(violation?);
+        for violation in statement.query_map([], |row| row.get::<_, String>(0))? {
+            violations.push(kind.violation(violation?));
         }
     }
     violations.extend(unreadable(tx)?);
@@ -46,7 +46,7 @@ pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
 
 /// Values that no engine can read. The tables refuse most of them, but a file
 /// knows nothing of digits and levels when they are written by SQL.
-fn unreadable(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
+fn unreadable(tx: &JobTransaction<'_>) -> Result<Vec<Violation>, JobError> {
     let mut violations = Vec::new();
     let mut statement = tx.db.prepare(sql!("operators/verify", "stored_json"))?;
     let mut rows = statement.query([])?;
@@ -55,7 +55,8 @@ fn unreadable(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
         let text = String::from_utf8(read(row, 2)?).map_err(|_| "it is not UTF-8".to_owned());
         let parse = if read(row, 3)? { Json::parse_object } else { Json::parse };
         if let Err(why) = text.and_then(|text| parse(text).map_err(|why| why.to_string())) {
-            violations.push(format!("{what} of task {id} cannot be read: {why}"));
+            let message = format!("{what} of task {id} cannot be read: {why}");
+            violations.push(ViolationKind::UnreadableValue.violation(message));
         }
     }
     Ok(violations)

@@ -61,7 +61,7 @@ async fn completion_opens_its_own_transaction() {
     assert_eq!(scene.store.settle(&[ending]).await.unwrap(), [SettleOutcome::Completed]);
     let again = complete_in(&connection, &scene.completion());
     assert!(matches!(again, Err(StoreError::AttemptOver(_))), "{again:?}");
-    assert_eq!(scene.store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(scene.store.verify().await.unwrap(), []);
 }
 
 /// A transaction that has read before the recovery cannot write any more: SQLite reports
@@ -81,7 +81,7 @@ async fn old_snapshot_cannot_complete_reclaimed_attempt() {
     assert!(completed.as_ref().is_err_and(StoreError::is_temporary), "{completed:?}");
     drop(transaction);
     assert_eq!(scene.status().await, TaskStatus::Waiting);
-    assert_eq!(scene.store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(scene.store.verify().await.unwrap(), []);
 }
 
 /// After an error that is not about the attempt, the transaction is still open, and the

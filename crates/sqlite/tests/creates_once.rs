@@ -31,7 +31,7 @@ async fn unique_key_follows_application_transaction() {
 
     assert_eq!(create_in(&connection, &[once()]).unwrap(), [id]);
     assert_eq!(file.open().create_each(&[once()]).await.unwrap(), [Creation::Kept(id)]);
-    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(file.open().verify().await.unwrap(), []);
 }
 
 /// A transaction with an old snapshot cannot create: SQLite reports an error, and no task
@@ -61,5 +61,5 @@ async fn verify_finds_orphaned_key() {
     connection.execute(insert, []).unwrap();
     let violations = file.open().verify().await.unwrap();
     assert_eq!(violations.len(), 1);
-    assert!(violations[0].contains("the unique key k of class work belongs to task 999"));
+    assert!(violations[0].message.contains("the unique key k of class work belongs to task 999"));
 }

@@ -28,7 +28,7 @@ async fn task_follows_application_transaction() {
     transaction.commit().unwrap();
     assert_eq!(waiting(&file).await, 2);
     assert!(ids[0] < ids[1]);
-    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(file.open().verify().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn plain_insert_creates_task() {
     assert_eq!(second.parameters.as_str(), r#"{"a": 1}"#);
     let third = store.task(TaskId(3)).await.unwrap().unwrap();
     assert_eq!(third.row.scheduled_at.to_string(), "2100-01-01T00:00:00Z");
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
 
     let shown: (String, String, String) = connection
         .query_row(
@@ -154,7 +154,7 @@ async fn flows_have_columns() {
         .unwrap();
     let row = |id, flow: &str, parent| (id, flow.to_owned(), parent);
     assert_eq!(shown, [row(1, "x", None), row(2, "x", Some(1)), row(3, "3", None)]);
-    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(file.open().verify().await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -90,7 +90,7 @@ async fn unreadable_schedule_name_hides_no_other() {
     assert!(store.write_schedule(&write).await.unwrap(), "it can be taken out of service");
     assert_eq!(store.due_schedules(10).await.unwrap().rows.len(), 2);
     let checks = store.checks(CheckDepth::Standard).await.unwrap();
-    let found = checks.iter().any(|check| check.reason.contains("m\u{fffd}"));
+    let found = checks.iter().any(|check| check.message.contains("m\u{fffd}"));
     assert!(found, "{checks:#?}");
 }
 
@@ -216,7 +216,8 @@ async fn claims_and_readers_skip_unreadable_rows() {
     let lines = std::mem::take(&mut *lines.lock().unwrap());
     let skipped = lines.iter().filter(|line| matches!(line, ExportLine::SkippedTask(_))).count();
     assert_eq!(skipped, 5, "{lines:#?}");
-    let violations = store.verify().await.unwrap().join("\n");
+    let violations = store.verify().await.unwrap();
+    let violations: String = violations.iter().map(|it| format!("{it}\n")).collect();
     assert!(violations.contains("the parameters of task 1 cannot be read"), "{violations}");
     assert!(violations.contains("the error of attempt 1 of task 10"), "{violations}");
 

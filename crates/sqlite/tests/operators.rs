@@ -13,7 +13,7 @@ use task_engine_store::token::{NewToken, Role, TokenSecret};
 async fn audit_is_append_only() {
     let file = File::with_tables().await;
     let store = file.open();
-    let entry = NewAuditEntry::asked("ada", "tasks.retry", "1", None, Json::empty_object());
+    let entry = NewAuditEntry::started("ada", "tasks.retry", "1", None, Json::empty_object());
     let id = store.audit(&entry.unwrap()).await.unwrap();
     let by_hand = file.connect();
     let replace = "INTO task_engine_audit VALUES (1, 0, 'nobody', 'a', 't', NULL, '{}', 'done', 1)";

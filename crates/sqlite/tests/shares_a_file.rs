@@ -123,7 +123,7 @@ async fn two_handles_claim_each_task_once() {
     let all: Vec<_> = [one.unwrap(), other.unwrap()].concat();
     assert_eq!(all.len(), TASKS);
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), TASKS);
-    assert_eq!(file.open().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(file.open().verify().await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,10 +68,13 @@ async fn verify_describes_every_violation() {
         store.create(&[task("work").after(std::time::Duration::from_secs(60))]).await.unwrap();
         store.create(&[task("work")]).await.unwrap();
         Engine::register(&store, "a").await.claim(1).await;
-        assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+        assert_eq!(store.verify().await.unwrap(), []);
 
         file.connect().execute_batch(&harm).unwrap();
         let complaints = store.verify().await.unwrap();
-        assert!(complaints.iter().any(|said| said.contains(complaint)), "{harm}: {complaints:?}");
+        assert!(
+            complaints.iter().any(|it| it.message.contains(complaint)),
+            "{harm}: {complaints:?}"
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! What operators did: a record that is only ever appended to.
 //!
-//! An action has two entries. The first says what is `asked` for, and is on
-//! record before anything is done; if it cannot be written, nothing is. The
-//! second tells the outcome, and names the first. So an action whose process died
-//! in between has left its trace: an `asked` without an outcome.
+//! An action has two entries. The first, `started`, is written before anything is
+//! done; if it cannot be written, nothing is done. The second has the outcome, and
+//! names the first. An action whose process died in between therefore has the entry
+//! `started` alone.
 //!
 //! Entries are removed by retention alone, and never before [`KEPT_MIN`].
 
@@ -79,7 +79,7 @@ pub fn check_prune(age: Duration) -> Result<(), StoreError> {
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
     /// It is about to be done.
-    Asked,
+    Started,
     /// It was done.
     Done,
     /// It may not, or cannot, be done; nothing was changed.
@@ -90,13 +90,13 @@ pub enum AuditOutcome {
 
 impl AuditOutcome {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Asked, Self::Done, Self::Refused, Self::Failed];
+    pub const ALL: [Self; 4] = [Self::Started, Self::Done, Self::Refused, Self::Failed];
 
     /// The word, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Asked => "asked",
+            Self::Started => "started",
             Self::Done => "done",
             Self::Refused => "refused",
             Self::Failed => "failed",
@@ -116,7 +116,7 @@ impl FromStr for AuditOutcome {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|outcome| outcome.as_str() == text);
         found.ok_or_else(|| {
-            ParseError(format!("no outcome {text:?}; there are asked, done, refused, failed"))
+            ParseError(format!("no outcome {text:?}; there are started, done, refused, failed"))
         })
     }
 }
@@ -182,7 +182,7 @@ impl NewAuditEntry {
     /// `target` is an id, a filter, the name of a queue.
     ///
     /// Control characters in the target become visible: a filter may have some.
-    pub fn asked(
+    pub fn started(
         actor: impl Into<String>,
         action: impl Into<String>,
         target: &str,
@@ -203,7 +203,7 @@ impl NewAuditEntry {
         if bytes > DETAIL_BYTES_MAX {
             return Err(InvalidAuditEntry::DetailTooLong { bytes });
         }
-        let outcome = AuditOutcome::Asked;
+        let outcome = AuditOutcome::Started;
         Ok(Self { actor, action, target, reason, detail, outcome, of: None })
     }
 
@@ -255,7 +255,7 @@ impl NewAuditEntry {
         self.outcome
     }
 
-    /// The entry that asked for it.
+    /// The entry of its start.
     #[must_use]
     pub fn of(&self) -> Option<i64> {
         self.of
@@ -282,7 +282,7 @@ pub struct AuditEntry {
     pub detail: Json,
     /// What became of it.
     pub outcome: AuditOutcome,
-    /// The entry that asked for it, if this one tells the outcome.
+    /// The entry of its start, if this one tells the outcome.
     pub of: Option<i64>,
 }
 
@@ -319,36 +319,39 @@ fn visible(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn asked(
+    fn started(
         target: &str,
         reason: Option<&str>,
         detail: &str,
     ) -> Result<NewAuditEntry, InvalidAuditEntry> {
         let detail = Json::parse(detail).unwrap();
-        NewAuditEntry::asked("ada", "tasks.retry", target, reason.map(str::to_owned), detail)
+        NewAuditEntry::started("ada", "tasks.retry", target, reason.map(str::to_owned), detail)
     }
 
     #[test]
     fn entry_fields_are_checked() {
-        let entry = asked("status = \"a\0\n\"", Some("é"), "{}").unwrap();
+        let entry = started("status = \"a\0\n\"", Some("é"), "{}").unwrap();
         assert_eq!(entry.target(), r#"status = "a\u{0}\n""#);
         assert_eq!((entry.reason(), entry.of()), (Some("é"), None));
         for bad in ["", "a\0b", "a\nb", &"x".repeat(1001)] {
-            assert_eq!(asked("1", Some(bad), "{}"), Err(InvalidAuditEntry::Reason), "{bad:?}");
+            assert_eq!(started("1", Some(bad), "{}"), Err(InvalidAuditEntry::Reason), "{bad:?}");
         }
         let long = "x".repeat(TARGET_BYTES_MAX + 1);
-        assert_eq!(asked(&long, None, "{}"), Err(InvalidAuditEntry::Target { bytes: long.len() }));
+        assert_eq!(
+            started(&long, None, "{}"),
+            Err(InvalidAuditEntry::Target { bytes: long.len() })
+        );
         let detail = format!("{{\"a\": \"{}\"}}", "x".repeat(DETAIL_BYTES_MAX));
-        let error = asked("1", None, &detail).unwrap_err();
+        let error = started("1", None, &detail).unwrap_err();
         assert_eq!(error, InvalidAuditEntry::DetailTooLong { bytes: detail.len() });
         assert!(
             matches!(StoreError::from(error), StoreError::InvalidData(why) if why.contains("8192"))
         );
-        assert!(matches!(asked("1", None, "[]"), Err(InvalidAuditEntry::Detail(_))));
+        assert!(matches!(started("1", None, "[]"), Err(InvalidAuditEntry::Detail(_))));
         for bad in ["", "a\x1b", &"x".repeat(201)] {
-            let entry = NewAuditEntry::asked(bad, "a", "1", None, Json::empty_object());
+            let entry = NewAuditEntry::started(bad, "a", "1", None, Json::empty_object());
             assert!(matches!(entry, Err(InvalidAuditEntry::Name { what: "actor", .. })), "{bad:?}");
-            let entry = NewAuditEntry::asked("a", bad, "1", None, Json::empty_object());
+            let entry = NewAuditEntry::started("a", bad, "1", None, Json::empty_object());
             assert!(
                 matches!(entry, Err(InvalidAuditEntry::Name { what: "action", .. })),
                 "{bad:?}"
@@ -358,12 +361,12 @@ mod tests {
 
     #[test]
     fn outcome_detail_is_bounded() {
-        let asked = asked("1", Some("because"), "{}").unwrap();
-        let done = asked.ended(7, AuditOutcome::Done, Json::parse(r#"{"retried": 3}"#).unwrap());
+        let started = started("1", Some("because"), "{}").unwrap();
+        let done = started.ended(7, AuditOutcome::Done, Json::parse(r#"{"retried": 3}"#).unwrap());
         assert_eq!((done.of(), done.outcome()), (Some(7), AuditOutcome::Done));
         assert_eq!((done.reason(), done.detail().as_str()), (Some("because"), r#"{"retried": 3}"#));
         let long = Json::parse(format!("[\"{}\"]", "x".repeat(DETAIL_BYTES_MAX))).unwrap();
-        let failed = asked.ended(7, AuditOutcome::Failed, long);
+        let failed = started.ended(7, AuditOutcome::Failed, long);
         assert_eq!(failed.detail().as_str(), r#"{"detail_bytes": 8196}"#);
     }
 }

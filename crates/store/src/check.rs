@@ -1,8 +1,8 @@
-//! Whether all is well: checks with a verdict, the reason in numbers, and what
-//! mends it. Stores find the facts; what they mean is decided here, so that it
-//! is the same on every one of them.
+//! Health checks, with a verdict, a message and a remedy. Stores find the facts;
+//! the verdict is decided here, so that all stores agree.
 
 mod evaluate;
+mod violation;
 
 use std::time::Duration;
 
@@ -14,35 +14,71 @@ use task_engine_core::instance::InstanceRow;
 use task_engine_core::queue::PausedQueue;
 use task_engine_core::task::TaskId;
 
-/// What came of a check.
+pub use violation::{Violation, ViolationKind};
+
+/// What checks look at: a closed list.
+pub const CHECK_NAMES: [&str; 30] = [
+    "clock",
+    "connection",
+    "connections",
+    "distribution",
+    "durability",
+    "encoding",
+    "engines",
+    "failures",
+    "file",
+    "ids",
+    "journal",
+    "ledger",
+    "long_running_tasks",
+    "oldest_due_task",
+    "orphaned_tasks",
+    "paused_queues",
+    "permissions",
+    "schedules",
+    "schema",
+    "server",
+    "tables",
+    "tasks",
+    "transaction_ids",
+    "transactions",
+    "unknown_classes",
+    "unserved_queues",
+    "vacuum",
+    "wake_ups",
+    "writable",
+    "write_ahead_log",
+];
+
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at: a token that programs read.
+    /// What was looked at: one of [`CHECK_NAMES`].
     pub name: &'static str,
-    /// How it is.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, with numbers.
-    pub reason: String,
-    /// The statement or command that mends it.
+    /// The facts for people, with numbers.
+    pub message: String,
+    /// The statement or command that fixes it.
     pub remedy: Option<String>,
 }
 
-/// How something is.
+/// The verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As it should be.
     Ok,
-    /// It could not be found out.
+    /// It could not be checked.
     Unknown,
-    /// It may be meant so, or is about to become wrong.
+    /// It may be intended, or may become wrong.
     Warning,
     /// Work is not done, or could be lost.
     Wrong,
 }
 
 impl Verdict {
-    /// The word.
+    /// The token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -55,28 +91,31 @@ impl Verdict {
 }
 
 impl Check {
-    /// All is well.
-    pub fn ok(name: &'static str, reason: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, reason: reason.into(), remedy: None }
+    /// Nothing is wrong.
+    pub fn ok(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Ok, message.into(), None)
     }
 
-    /// It could not be found out.
-    pub fn unknown(name: &'static str, reason: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Unknown, reason: reason.into(), remedy: None }
+    /// It could not be checked.
+    pub fn unknown(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, Verdict::Unknown, message.into(), None)
     }
 
     /// Something is, or may be, wrong.
     pub fn bad(
         name: &'static str,
         verdict: Verdict,
-        reason: impl Into<String>,
+        message: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self { name, verdict, reason: reason.into(), remedy: Some(remedy.into()) }
+        Self::new(name, verdict, message.into(), Some(remedy.into()))
     }
-}
 
-impl Check {
+    fn new(name: &'static str, verdict: Verdict, message: String, remedy: Option<String>) -> Self {
+        debug_assert!(CHECK_NAMES.contains(&name), "{name} is not in the list of checks");
+        Self { name, verdict, message, remedy }
+    }
+
     /// What was looked at, for people.
     #[must_use]
     pub fn title(&self) -> String {
@@ -85,7 +124,7 @@ impl Check {
 
     /// What `OperatorStore::verify` has found.
     #[must_use]
-    pub fn of_ledger(violations: &[String]) -> Self {
+    pub fn of_ledger(violations: &[Violation]) -> Self {
         const NAME: &str = "ledger";
         match violations.first() {
             None => Self::ok(NAME, "every invariant holds"),
@@ -99,7 +138,7 @@ impl Check {
     }
 }
 
-/// How much a check may cost.
+/// How much checks may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckDepth {
     /// What a page may ask every few seconds: a handful of small reads.

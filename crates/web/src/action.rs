@@ -128,8 +128,7 @@ impl From<OperationError> for ApiError {
                 let problem = Self::from(*cause);
                 let done = report.total();
                 let all = done + left as u64;
-                let detail =
-                    format!("It failed half-way, after {done} of {all}. {}", problem.detail);
+                let detail = format!("It failed after {done} of {all}. {}", problem.detail);
                 Self { detail, ..problem }
             }
             _ => Self::conflict(detail),

@@ -11,21 +11,21 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Access;
 use crate::cache::DashboardCache;
 use crate::dashboard::{Dashboard, Render};
-use crate::keys::Keys;
+use crate::keys::SecretKeys;
 use crate::session::FailureLimiter;
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct App(Arc<Inner>);
+pub(crate) struct App(Arc<AppState>);
 
-pub(crate) struct Inner {
+pub(crate) struct AppState {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) access: Access,
     pub(crate) base: String,
     pub(crate) metrics: Option<Arc<Render>>,
     pub(crate) zone: TimeZone,
     pub(crate) stop: CancellationToken,
-    pub(crate) keys: Keys,
+    pub(crate) keys: SecretKeys,
     /// Wrong passwords by address.
     pub(crate) login_failures: FailureLimiter,
     pub(crate) token_failures: FailureLimiter,
@@ -33,9 +33,9 @@ pub(crate) struct Inner {
 }
 
 impl Deref for App {
-    type Target = Inner;
+    type Target = AppState;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }
@@ -43,11 +43,11 @@ impl Deref for App {
 impl App {
     pub(crate) fn new(dashboard: Dashboard) -> Self {
         let Dashboard { store, access, base, metrics, zone, stop } = dashboard;
-        let keys = Keys::new(access.password.clone());
+        let keys = SecretKeys::new(access.password.clone());
         let cache = DashboardCache::new(Arc::clone(&store));
         let (login_failures, token_failures) =
             (FailureLimiter::default(), FailureLimiter::default());
-        Self(Arc::new(Inner {
+        Self(Arc::new(AppState {
             store,
             access,
             base,
@@ -62,7 +62,7 @@ impl App {
     }
 }
 
-impl Inner {
+impl AppState {
     /// A path of the dashboard as the browser needs it. Below another path the
     /// overview has no slash at its end: axum's `nest` does not answer there.
     pub(crate) fn path(&self, path: &str) -> String {

@@ -16,7 +16,7 @@ use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout;
 use crate::routes::BODY_MAX_BYTES;
-use crate::session::{self, Session};
+use crate::session::{self, LoginSession};
 use crate::visible;
 
 pub(crate) const COOKIE: &str = "task_engine_session";
@@ -236,9 +236,9 @@ async fn identify(app: &App, parts: &Parts) -> Result<Option<Actor>, ApiError> {
 pub(crate) async fn session_of(
     app: &App,
     headers: &HeaderMap,
-) -> Result<Option<Session>, ApiError> {
+) -> Result<Option<LoginSession>, ApiError> {
     let Some(cookie) = cookie(headers, COOKIE) else { return Ok(None) };
-    let session = Session::read(cookie, app.keys.get(&*app.store).await?);
+    let session = LoginSession::read(cookie, app.keys.get(&*app.store).await?);
     let Some((session, id)) = session.and_then(|it| it.id().map(|id| (it, id))) else {
         return Ok(None);
     };

@@ -126,7 +126,7 @@ fn read(text: &str, levels: usize) -> Option<Node<'_>> {
     let mut reader = serde_json::Deserializer::from_str(text);
     match text.as_bytes().first()? {
         b'{' => {
-            let fields = reader.deserialize_map(Fields).ok()?;
+            let fields = reader.deserialize_map(FieldsVisitor).ok()?;
             let fields = fields.into_iter().map(|(key, raw)| Some((key, read(raw.get(), levels)?)));
             fields.collect::<Option<_>>().map(Node::Object)
         }
@@ -139,9 +139,9 @@ fn read(text: &str, levels: usize) -> Option<Node<'_>> {
     }
 }
 
-struct Fields;
+struct FieldsVisitor;
 
-impl<'a> Visitor<'a> for Fields {
+impl<'a> Visitor<'a> for FieldsVisitor {
     type Value = Vec<(String, &'a RawValue)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

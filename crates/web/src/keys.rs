@@ -6,7 +6,7 @@ use task_engine_store::login::DatabaseKey;
 use tokio::sync::OnceCell;
 
 /// Derived at the first use.
-pub(crate) struct Keys {
+pub(crate) struct SecretKeys {
     password: Option<String>,
     derived: OnceCell<DerivedKeys>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct DerivedKeys {
     pub(crate) name: String,
 }
 
-impl Keys {
+impl SecretKeys {
     pub(crate) fn new(password: Option<String>) -> Self {
         Self { password, derived: OnceCell::new() }
     }

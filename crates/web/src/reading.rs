@@ -13,10 +13,10 @@ use task_engine_operations::{Actor, OperationError, Operator};
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::Schedules;
 
-use crate::app::Inner;
+use crate::app::AppState;
 use crate::error::ApiError;
 
-impl Inner {
+impl AppState {
     /// Performs operations for this actor.
     pub(crate) fn operator(&self, actor: &Actor) -> Operator {
         Operator::new(self.store.clone(), actor.clone())

@@ -10,14 +10,14 @@ use crate::cache::Span;
 /// All steps up to now, also those without an ended attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<SeriesStep>,
     /// The busiest first.
     pub(crate) classes: Vec<ClassTotal>,
 }
 
 /// The attempts that ended within one step.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Step {
+pub(crate) struct SeriesStep {
     pub(crate) at: Timestamp,
     pub(crate) ok: u64,
     pub(crate) failed: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Step {
     pub(crate) wait: TimeHistogram,
 }
 
-impl Step {
+impl SeriesStep {
     pub(crate) fn ended(&self) -> u64 {
         self.ok + self.failed + self.other
     }
@@ -50,7 +50,7 @@ impl Series {
     }
 
     pub(crate) fn ended(&self) -> u64 {
-        self.steps.iter().map(Step::ended).sum()
+        self.steps.iter().map(SeriesStep::ended).sum()
     }
 
     /// Successful attempts per second over the last few steps; `None` if there
@@ -65,13 +65,13 @@ impl Series {
     }
 }
 
-fn empty_steps(now: Timestamp, over: Span) -> Vec<Step> {
+fn empty_steps(now: Timestamp, over: Span) -> Vec<SeriesStep> {
     let secs = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let step = secs(over.step());
     let begin = (now.as_second() - secs(over.over())).div_euclid(step) * step;
     let at = |second| Timestamp::from_second(second).ok();
     let starts = (0..).map(|n| begin + n * step).take_while(|second| *second <= now.as_second());
-    let empty = |at| Step {
+    let empty = |at| SeriesStep {
         at,
         ok: 0,
         failed: 0,

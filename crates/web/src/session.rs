@@ -21,7 +21,7 @@ use crate::keys::DerivedKeys;
 
 /// The content of a session cookie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Session {
+pub(crate) struct LoginSession {
     /// In hexadecimal digits.
     id: String,
     pub(crate) name: String,
@@ -35,7 +35,7 @@ pub(crate) struct Session {
 const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
 pub(crate) const MAX_AGE_SECS: u64 = SESSION_TTL.as_secs();
 
-impl Session {
+impl LoginSession {
     pub(crate) fn new(name: String, role: Role, token: Option<String>) -> Self {
         let mut id = [0; 16];
         getrandom::fill(&mut id).expect("the system has random numbers");
@@ -161,33 +161,33 @@ mod tests {
     #[test]
     fn sessions_need_password_and_database() {
         let own = keys(1, Some("a long password"));
-        let cookie = Session::new("ann".into(), Role::Operator, None).cookie(&own).unwrap();
-        let read = Session::read(&cookie, &own).unwrap();
+        let cookie = LoginSession::new("ann".into(), Role::Operator, None).cookie(&own).unwrap();
+        let read = LoginSession::read(&cookie, &own).unwrap();
         assert_eq!((read.name.as_str(), read.role), ("ann", Role::Operator));
-        assert!(Session::read(&cookie, &keys(1, Some("a long password"))).is_some());
-        assert!(Session::read(&cookie, &keys(1, Some("another password"))).is_none());
-        assert!(Session::read(&cookie, &keys(2, Some("a long password"))).is_none());
-        assert!(Session::read(&cookie, &keys(1, None)).is_none());
-        assert_eq!(Session::new("ann".into(), Role::Admin, None).cookie(&keys(1, None)), None);
+        assert!(LoginSession::read(&cookie, &keys(1, Some("a long password"))).is_some());
+        assert!(LoginSession::read(&cookie, &keys(1, Some("another password"))).is_none());
+        assert!(LoginSession::read(&cookie, &keys(2, Some("a long password"))).is_none());
+        assert!(LoginSession::read(&cookie, &keys(1, None)).is_none());
+        assert_eq!(LoginSession::new("ann".into(), Role::Admin, None).cookie(&keys(1, None)), None);
     }
 
     #[test]
     fn token_sessions_are_independent_of_passwords() {
         let own = keys(1, Some("a long password"));
-        let session = Session::new("ann".into(), Role::Viewer, Some("00".into()));
+        let session = LoginSession::new("ann".into(), Role::Viewer, Some("00".into()));
         let cookie = session.cookie(&own).unwrap();
         // A correct guess looks like a wrong one.
-        assert_eq!(Session::read(&cookie, &keys(1, Some("another password"))), Some(session));
+        assert_eq!(LoginSession::read(&cookie, &keys(1, Some("another password"))), Some(session));
         let (text, mark) = cookie.split_once('.').unwrap();
         let changed = String::from_utf8(from_hex(text).unwrap()).unwrap().replace("\"00\"", "null");
         let forged = format!("{}.{mark}", to_hex(changed.as_bytes()));
-        assert_eq!(Session::read(&forged, &own), None);
+        assert_eq!(LoginSession::read(&forged, &own), None);
     }
 
     #[test]
     fn changed_cookies_are_refused() {
         let own = keys(1, Some("a long password"));
-        let cookie = Session::new("ann".into(), Role::Viewer, None).cookie(&own).unwrap();
+        let cookie = LoginSession::new("ann".into(), Role::Viewer, None).cookie(&own).unwrap();
         let (text, mark) = cookie.split_once('.').unwrap();
         let higher = String::from_utf8(from_hex(text).unwrap()).unwrap().replace("viewer", "admin");
         for forged in [
@@ -198,7 +198,7 @@ mod tests {
             "é.é".to_owned(),
             String::new(),
         ] {
-            assert_eq!(Session::read(&forged, &own), None, "{forged}");
+            assert_eq!(LoginSession::read(&forged, &own), None, "{forged}");
         }
     }
 

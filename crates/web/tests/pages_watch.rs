@@ -153,7 +153,11 @@ async fn queue_is_paused_and_resumed() {
     let done = site.post("/actions/pause-queue", &form).await;
     assert_eq!(done.status, 303);
     assert!(done.to.starts_with("/queues?done="), "{}", done.to);
-    site.get(&done.to).await.must_say("default: is paused.").must_say("deploy").must_say("Resume");
+    site.get(&done.to)
+        .await
+        .must_say("Queue default was paused.")
+        .must_say("deploy")
+        .must_say("Resume");
     let paused = site.store.paused_queues().await.unwrap();
     assert_eq!(paused[0].reason.as_deref(), Some("deploy"));
     site.post("/actions/resume-queue", &[("queue", "default")]).await;
@@ -187,7 +191,7 @@ async fn schedule_is_managed_by_pages() {
     form.pop();
     let made = site.post("/schedules/new", &form).await;
     assert!(made.to.starts_with("/schedules/nightly?done="), "{}", made.to);
-    site.get(&made.to).await.must_say("nightly: is added.").must_say("every day at 02:30");
+    site.get(&made.to).await.must_say("Schedule nightly was added.").must_say("every day at 02:30");
     let stored = site.store.schedule("nightly").await.unwrap().0.unwrap().definition().unwrap();
     assert_eq!((stored.queue.as_str(), stored.priority), ("mail", 7));
     assert_eq!(stored.missed.to_string(), "all:5");
@@ -208,7 +212,7 @@ async fn schedule_is_managed_by_pages() {
     site.get("/schedules").await.must_say("paused").must_say("storm");
     site.post("/actions/resume-schedule", &here).await;
     let run = site.post("/actions/run-schedule", &here).await;
-    site.get(&run.to).await.must_say("1 task: is created");
+    site.get(&run.to).await.must_say("1 task was created");
     assert!(site.store.task(task_engine_core::task::TaskId(1)).await.unwrap().is_some());
     site.post("/actions/remove-schedule", &here).await;
     assert!(site.store.schedule("nightly").await.unwrap().0.is_none());
@@ -308,7 +312,7 @@ async fn tasks_of_dead_engine_are_recovered() {
     let form = [("instance", "worker-1"), ("back", "/instances")];
     let done = site.post("/actions/recover", &form).await;
     let page = site.get(&done.to).await;
-    page.must_say("2 tasks: is recovered, and waits again");
+    page.must_say("2 tasks were recovered and wait again");
     assert!(!page.text.contains("is dead and holds"), "it holds nothing any more");
     assert_eq!(site.audit().await, ["instances.recover worker-1"]);
 }

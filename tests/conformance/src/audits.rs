@@ -17,9 +17,9 @@ use task_engine_store::error::StoreError;
 use crate::TestDatabase;
 use crate::fixture::Fixture;
 
-fn asked(actor: &str, target: &str, reason: Option<&str>, detail: &Value) -> NewAuditEntry {
+fn started(actor: &str, target: &str, reason: Option<&str>, detail: &Value) -> NewAuditEntry {
     let detail = Json::encode(detail).expect("JSON");
-    NewAuditEntry::asked(actor, "tasks.retry", target, reason.map(str::to_owned), detail)
+    NewAuditEntry::started(actor, "tasks.retry", target, reason.map(str::to_owned), detail)
         .expect("an entry")
 }
 
@@ -38,10 +38,10 @@ pub async fn audit_records_request_and_result(db: &dyn TestDatabase) {
     for text in texts {
         let before =
             json!({"before": {"text": text.get(..20).unwrap_or(text), "n": 1.5}, "ids": [1, 2]});
-        let first = asked("ada \"é\"", text, Some(&text[..text.len().min(900)]), &before);
+        let first = started("ada \"é\"", text, Some(&text[..text.len().min(900)]), &before);
         let id = store.audit(&first).await.expect("audit");
         let pending = page(store, None, 1).await;
-        assert_eq!((pending[0].id, pending[0].outcome), (id, AuditOutcome::Asked));
+        assert_eq!((pending[0].id, pending[0].outcome), (id, AuditOutcome::Started));
         assert_eq!(pending[0].of, None);
 
         let after = Json::encode(&json!({"retried": 2})).expect("JSON");
@@ -57,9 +57,9 @@ pub async fn audit_records_request_and_result(db: &dyn TestDatabase) {
             assert_eq!((found.actor.as_str(), found.action.as_str()), ("ada \"é\"", "tasks.retry"));
             assert_eq!((found.target.as_str(), found.reason.as_deref()), (text, first.reason()));
         }
-        let asked = page(store, Some(id + 1), 1).await.remove(0);
-        assert_eq!(asked.detail.decode::<Value>().expect("JSON"), before);
-        assert_eq!((asked.target.as_str(), asked.reason.as_deref()), (text, first.reason()));
+        let started = page(store, Some(id + 1), 1).await.remove(0);
+        assert_eq!(started.detail.decode::<Value>().expect("JSON"), before);
+        assert_eq!((started.target.as_str(), started.reason.as_deref()), (text, first.reason()));
     }
     let all = page(store, None, 100).await;
     assert!(all.windows(2).all(|two| two[0].id > two[1].id && two[0].at >= two[1].at), "{all:?}");
@@ -71,14 +71,14 @@ pub async fn audit_records_request_and_result(db: &dyn TestDatabase) {
 pub async fn longest_audit_detail_is_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut text = "x".repeat(DETAIL_BYTES_MAX - r#"{"a":""}"#.len());
-    let entry = asked("ada", "", None, &json!({"a": text}));
+    let entry = started("ada", "", None, &json!({"a": text}));
     fixture.store.audit(&entry).await.expect("audit");
     let found = page(&*fixture.store, None, 1).await.remove(0);
     assert_eq!(found.detail.decode::<Value>().expect("JSON"), json!({"a": text}));
     assert_eq!((found.target.as_str(), found.reason), ("", None));
     text.push('x');
     let long = Json::encode(&json!({"a": text})).expect("JSON");
-    assert!(NewAuditEntry::asked("ada", "a", "", None, long).is_err());
+    assert!(NewAuditEntry::started("ada", "a", "", None, long).is_err());
 }
 
 /// Each page begins where the previous one ended, and concurrent writers lose no entry.
@@ -87,7 +87,7 @@ pub async fn audit_is_read_in_pages(db: &dyn TestDatabase) {
     let writers = (0..5).map(async |actor| {
         let own = Fixture::open(db).await;
         for n in 0..10 {
-            let entry = asked(&format!("actor {actor}"), &n.to_string(), None, &json!({}));
+            let entry = started(&format!("actor {actor}"), &n.to_string(), None, &json!({}));
             own.store.audit(&entry).await.expect("audit");
         }
     });
@@ -121,7 +121,7 @@ pub async fn audit_entries_are_filtered(db: &dyn TestDatabase) {
         ("bob", "tasks_more", "tasks 70, 17, …"),
         ("bob", "queues.pause", "7"),
     ] {
-        let entry = NewAuditEntry::asked(actor, action, target, None, Json::empty_object());
+        let entry = NewAuditEntry::started(actor, action, target, None, Json::empty_object());
         let entry = entry.expect("an entry");
         let id = store.audit(&entry).await.expect("audit");
         let ended = entry.ended(id, AuditOutcome::Done, Json::empty_object());
@@ -155,7 +155,7 @@ pub async fn audit_entries_are_filtered(db: &dyn TestDatabase) {
 pub async fn recent_audit_entries_are_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
-    store.audit(&asked("ada", "1", None, &json!({}))).await.expect("audit");
+    store.audit(&started("ada", "1", None, &json!({}))).await.expect("audit");
     assert_eq!(store.prune_audit(KEPT_MIN, 10).await, Ok(0));
     let refused = store.prune_audit(KEPT_MIN - Duration::from_secs(1), 10).await;
     assert!(matches!(&refused, Err(StoreError::InvalidData(why)) if why.contains("90 days")));

@@ -165,7 +165,7 @@ pub async fn cancel_and_retention_leave_whole_tasks(db: &dyn TestDatabase) {
         )
         .await;
         assert_eq!(removed, 5, "round {round}");
-        assert_eq!(fixture.store.verify().await.expect("verify"), Vec::<String>::new());
+        assert_eq!(fixture.store.verify().await.expect("verify"), []);
     }
 }
 

@@ -40,7 +40,7 @@ pub async fn orphans_are_found(db: &dyn TestDatabase) {
     assert!(fixture.declare_lost(engine.id).await);
     let orphans = check(&fixture, "orphaned_tasks").await;
     assert_eq!(orphans.verdict, Verdict::Wrong, "{orphans:?}");
-    assert!(orphans.reason.contains("3 tasks"), "{orphans:?}");
+    assert!(orphans.message.contains("3 tasks"), "{orphans:?}");
     assert_eq!(orphans.remedy.as_deref(), Some("task-engine recover gone"));
     fixture.recover(engine.id).await;
     assert_eq!(check(&fixture, "orphaned_tasks").await.verdict, Verdict::Ok);
@@ -59,7 +59,7 @@ pub async fn no_live_engine_is_one_finding(db: &dyn TestDatabase) {
     let [found] = found[..] else { panic!("one finding, not {found:?}") };
     assert_eq!((found.name, found.verdict), ("engines", Verdict::Wrong), "{found:?}");
     for words in ["no engine is alive", "stranger", "dead engines hold 1 task: gone"] {
-        assert!(found.reason.contains(words), "{words}: {found:?}");
+        assert!(found.message.contains(words), "{words}: {found:?}");
     }
 }
 
@@ -80,7 +80,7 @@ pub async fn unserved_tasks_are_found(db: &dyn TestDatabase) {
     ] {
         let found = check(&fixture, name).await;
         assert_eq!(found.verdict, Verdict::Warning, "{found:?}");
-        assert!(found.reason.contains(words), "{found:?}");
+        assert!(found.message.contains(words), "{found:?}");
         assert!(found.remedy.as_deref().is_some_and(|r| r.contains(remedy)), "{found:?}");
     }
 }
@@ -94,7 +94,7 @@ pub async fn failures_are_counted(db: &dyn TestDatabase) {
     engine.record(&[holds[0].fails(), holds[1].fails(), holds[2].succeeds()]).await;
     let failures = check(&fixture, "failures").await;
     assert_eq!(failures.verdict, Verdict::Warning, "{failures:?}");
-    assert!(failures.reason.starts_with("2 tasks failed"), "{failures:?}");
+    assert!(failures.message.starts_with("2 tasks failed"), "{failures:?}");
     let retry = format!("task-engine retry 'status=failed class={WORK} updated>now-1h'");
     assert!(failures.remedy.as_deref().is_some_and(|r| r.ends_with(&retry)), "{failures:?}");
 }

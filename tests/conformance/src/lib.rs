@@ -99,7 +99,7 @@ pub async fn run(db: Box<dyn TestDatabase>, case: impl AsyncFnOnce(&dyn TestData
         Err(_) => Some("verify hangs".to_owned()),
         Ok(Err(error)) => Some(format!("verify fails: {error}")),
         Ok(Ok(violations)) if violations.is_empty() => None,
-        Ok(Ok(violations)) => Some(format!("invariants broken:\n{}", violations.join("\n"))),
+        Ok(Ok(violations)) => Some(format!("invariants broken: {violations:#?}")),
     };
     report(outcome, violation.as_deref());
 }

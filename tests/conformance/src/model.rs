@@ -135,7 +135,7 @@ impl ModelCheck {
             assert_eq!(engine.handle.held().await, held, "{:?}", engine.handle);
         }
         let violations = self.fixture.store.verify().await.expect("verify");
-        assert_eq!(violations, [""; 0]);
+        assert_eq!(violations, []);
     }
 
     async fn compare_details(&self, id: TaskId) {

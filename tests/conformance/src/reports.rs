@@ -212,7 +212,7 @@ pub async fn report_and_retention_leave_whole_tasks(db: &dyn TestDatabase) {
         for id in ids {
             assert_eq!(logs(&fixture, id, ALL).await, [], "round {round}");
         }
-        assert_eq!(fixture.store.verify().await.expect("verify"), Vec::<String>::new());
+        assert_eq!(fixture.store.verify().await.expect("verify"), []);
     }
 }
 

@@ -115,7 +115,7 @@ fn narrowed(filter: &AuditFilter) -> String {
 fn line(entry: &AuditEntry, zone: &TimeZone) -> Vec<String> {
     let detail = entry.detail.as_str();
     let outcome = match entry.outcome {
-        AuditOutcome::Asked => "asked, no outcome".to_owned(),
+        AuditOutcome::Started => "started, no outcome".to_owned(),
         outcome => outcome.to_string(),
     };
     vec![

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use task_engine::{Store, TaskId, TaskStatus};
 use task_engine_core::cancel::CancelOutcome;
-use task_engine_core::display::{cancel_outcome_text, span};
+use task_engine_core::display::{cancel_outcome_text, count, span};
 use task_engine_core::task::TaskDetails;
 use task_engine_operations::OperationOutcome;
 use task_engine_operations::tasks::TaskOperation;
@@ -81,7 +81,7 @@ impl CancelWait<'_> {
                         not_cancelled += usize::from(task.row.status != TaskStatus::Cancelled);
                         writeln!(out, "task {id} {}", end(&task))?;
                     }
-                    None => writeln!(out, "task {id} has ended, and is deleted")?,
+                    None => writeln!(out, "task {id} has ended and was deleted")?,
                 }
                 out.flush()?;
             }
@@ -92,21 +92,26 @@ impl CancelWait<'_> {
             let waited = self.since.elapsed();
             if self.limit.is_some_and(|limit| waited >= limit) {
                 return Err(CliError::Failure(format!(
-                    "{} of {all} still run {} after the request, which stands",
+                    "{} of {} are still running {} after the request; the request stays",
                     open.len(),
+                    count(all, "task"),
                     span(waited)
                 )));
             }
             if waited >= QUIET_FOR && !std::mem::replace(&mut said_once, true) {
                 self.console.say(format_args!(
-                    "{} of {all} have not ended yet; the request stands, also without this command",
-                    open.len()
+                    "{} of {} have not ended yet; the request stays if you stop this command",
+                    open.len(),
+                    count(all, "task")
                 ));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
         if not_cancelled > 0 {
-            return Err(CliError::Conflict(format!("{not_cancelled} of {all} were not cancelled")));
+            return Err(CliError::Conflict(format!(
+                "not cancelled: {not_cancelled} of {}",
+                count(all, "task")
+            )));
         }
         Ok(())
     }
@@ -121,7 +126,7 @@ fn end(task: &TaskDetails) -> String {
     let ending = match task.row.status {
         TaskStatus::Stopped => "has succeeded",
         TaskStatus::Failed => "has failed",
-        _ => "is cancelled",
+        _ => "was cancelled",
     };
     let response = task.executions.iter().rev().find_map(|execution| {
         let cancel = execution.cancel.filter(|cancel| cancel.outcome != CancelOutcome::Pending)?;

@@ -41,8 +41,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", conflicts_with = "after",
           value_parser = |text: &str| future_time(text, &now()))]
     at: Option<Timestamp>,
-    /// How long from now it may run: 5s, 10m, 1h30m, "2 days"
-    #[arg(long = "in", value_name = "DURATION", value_parser = duration,
+    /// The duration from now after which it may run: 5s, 10m, 1h30m, "2 days"
+    #[arg(long, value_name = "DURATION", value_parser = duration,
           allow_hyphen_values = true)]
     after: Option<Duration>,
     /// How many tasks to create, all or none
@@ -92,7 +92,7 @@ fn scope(text: &str) -> Result<Scope, String> {
 const EXAMPLES: &str = r#"Examples (an engine started with --samples runs WaitingTask):
   task-engine create WaitingTask '{"waiting_time": 2}'
   task-engine create WaitingTask @parameters.json --at 18:00
-  task-engine create WaitingTask --in 5m --unique nap --on-conflict replace
+  task-engine create WaitingTask --after 5m --unique nap --on-conflict replace
   echo '{"waiting_time": 0.1}' | task-engine create WaitingTask - --count 1000"#;
 
 const COUNT_MAX: i64 = 1_000_000;

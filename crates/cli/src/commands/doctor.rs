@@ -75,8 +75,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
 
 fn cannot_be_opened(why: &str) -> Check {
     match why.split_once("; ") {
-        Some((reason, remedy)) if reason.contains("the encoding of") => {
-            Check::bad("encoding", Verdict::Wrong, reason, remedy)
+        Some((message, remedy)) if message.contains("the encoding of") => {
+            Check::bad("encoding", Verdict::Wrong, message, remedy)
         }
         _ => unreachable(why),
     }
@@ -93,7 +93,7 @@ fn unreachable(why: &str) -> Check {
 
 fn show(out: &mut impl Write, check: &Check) -> Result<(), CliError> {
     let (title, verdict) = (check.title(), check.verdict.as_str());
-    writeln!(out, "{verdict:8} {title:18} {}", escape(&check.reason))?;
+    writeln!(out, "{verdict:8} {title:18} {}", escape(&check.message))?;
     if let Some(remedy) = &check.remedy {
         let lines: Vec<&str> = remedy.lines().collect();
         for line in lines.iter().take(REMEDY_LINES) {

@@ -32,13 +32,13 @@ pub(crate) struct Arguments {
     /// standard input
     #[arg(long, value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
     parameters: Option<String>,
-    /// From when on it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
+    /// The earliest time it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
     /// time) or 18:00 (the next time it is)
     #[arg(long, value_name = "TIME", conflicts_with = "after",
           value_parser = |text: &str| future_time(text, &now()))]
     at: Option<Timestamp>,
-    /// After which wait from now it may run: 0s, 10m, 1h30m
-    #[arg(long = "in", value_name = "DURATION", value_parser = duration,
+    /// The duration from now after which it may run: 0s, 10m, 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = duration,
           allow_hyphen_values = true)]
     after: Option<Duration>,
     /// Higher runs first
@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
 }
 
 const EXAMPLES: &str = r#"Examples:
-  task-engine edit 17 --parameters '{"to": "ann@example.com"}' --in 10m
+  task-engine edit 17 --parameters '{"to": "ann@example.com"}' --after 10m
   task-engine edit 17 --priority 5 --queue urgent"#;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
@@ -93,7 +93,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, CliError> {
     };
     if edit.is_empty() {
         return Err(CliError::Usage(
-            "nothing is to be changed; pass --parameters, --at, --in, --priority or --queue"
+            "nothing is to be changed; pass --parameters, --at, --after, --priority or --queue"
                 .to_owned(),
         ));
     }
@@ -109,8 +109,11 @@ fn undo(before: &TaskDetails, edit: &Edit) -> String {
     if edit.due.is_some() {
         let due = before.row.scheduled_at;
         // A time that is over cannot be asked for; at once is the same.
-        words +=
-            &if due > now().timestamp() { format!(" --at {due}") } else { " --in 0s".to_owned() };
+        words += &if due > now().timestamp() {
+            format!(" --at {due}")
+        } else {
+            " --after 0s".to_owned()
+        };
     }
     if edit.priority.is_some() {
         words += &format!(" --priority {}", before.row.priority);

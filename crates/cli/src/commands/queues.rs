@@ -77,7 +77,7 @@ async fn list(console: &Console, json: bool) -> Result<(), CliError> {
     if json {
         for queue in &queues {
             let served_by = queue_services(&queue.name, &engines);
-            write_json_line(&mut out, &Line { queue, served_by })?;
+            write_json_line(&mut out, &QueueLine { queue, served_by })?;
         }
         return Ok(out.flush()?);
     }
@@ -97,7 +97,7 @@ async fn list(console: &Console, json: bool) -> Result<(), CliError> {
 
 /// A queue with those who serve it.
 #[derive(Serialize)]
-struct Line<'a> {
+struct QueueLine<'a> {
     #[serde(flatten)]
     queue: &'a QueueRow,
     served_by: Vec<QueueService>,
@@ -148,7 +148,7 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
     let name = escape(pause.queue());
     let mut out = console.results();
     match (report.has(OperationOutcome::Paused), pause.reason()) {
-        (true, _) => writeln!(out, "queue {name} is paused; its running tasks finish")?,
+        (true, _) => writeln!(out, "queue {name} was paused; its running tasks finish")?,
         (false, None) => writeln!(out, "queue {name} was paused before")?,
         (false, Some(_)) => writeln!(out, "queue {name} was paused before; it has a new reason")?,
     }
@@ -174,7 +174,7 @@ async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
         return Ok(());
     }
     let mut out = console.results();
-    writeln!(out, "queue {name} is resumed")?;
+    writeln!(out, "queue {name} was resumed")?;
     Ok(out.flush()?)
 }
 

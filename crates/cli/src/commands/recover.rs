@@ -59,14 +59,14 @@ async fn recover_one(
         let number = count(report.recovered.len(), "task");
         console.say(format_args!("Recovered {number} of {shown}."));
     } else if report.has(OperationOutcome::DeclaredLost) {
-        console.say(format_args!("{shown} is declared lost; it had left no tasks."));
+        console.say(format_args!("{shown} was declared lost; it held no tasks."));
     } else {
         let instances = store.instances(Some(name)).await?;
         let ended = instances.first().and_then(|last| last.stopped_at.or(last.lost_at));
         let ended = ended.map_or_else(String::new, |at| {
             format!(" (it ended {})", relative(at, now().timestamp()))
         });
-        console.say(format_args!("Nothing to recover: {shown} left no tasks{ended}."));
+        console.say(format_args!("Nothing to recover: {shown} holds no tasks{ended}."));
     }
     Ok(())
 }

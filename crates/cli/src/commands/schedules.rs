@@ -18,27 +18,27 @@ use crate::error::CliError;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: SchedulesCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum SchedulesCommand {
     List(show::ListArguments),
     Show(show::ShowArguments),
     Add(edit::AddArguments),
     Set(edit::SetArguments),
     Pause(edit::PauseArguments),
     /// Resume a paused schedule; slots that passed meanwhile do not fire
-    Resume(Name),
+    Resume(ScheduleName),
     /// Create one task of a schedule now, outside of its slots
-    Run(Name),
+    Run(ScheduleName),
     /// Remove a schedule; its tasks stay
-    Remove(Name),
+    Remove(ScheduleName),
     Next(next::Arguments),
 }
 
 #[derive(Debug, Args)]
-struct Name {
+struct ScheduleName {
     /// The schedule
     #[arg(value_name = "NAME")]
     name: String,
@@ -65,15 +65,15 @@ impl RuleArguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     match args.command {
-        Command::List(args) => show::list(console, args).await,
-        Command::Show(args) => show::show(console, args).await,
-        Command::Add(args) => edit::add(console, args).await,
-        Command::Set(args) => edit::set(console, args).await,
-        Command::Pause(args) => edit::pause(console, args).await,
-        Command::Resume(args) => edit::resume(console, &args.name).await,
-        Command::Run(args) => edit::run(console, &args.name).await,
-        Command::Remove(args) => edit::remove(console, &args.name).await,
-        Command::Next(args) => next::run(console, args).await,
+        SchedulesCommand::List(args) => show::list(console, args).await,
+        SchedulesCommand::Show(args) => show::show(console, args).await,
+        SchedulesCommand::Add(args) => edit::add(console, args).await,
+        SchedulesCommand::Set(args) => edit::set(console, args).await,
+        SchedulesCommand::Pause(args) => edit::pause(console, args).await,
+        SchedulesCommand::Resume(args) => edit::resume(console, &args.name).await,
+        SchedulesCommand::Run(args) => edit::run(console, &args.name).await,
+        SchedulesCommand::Remove(args) => edit::remove(console, &args.name).await,
+        SchedulesCommand::Next(args) => next::run(console, args).await,
     }
 }
 

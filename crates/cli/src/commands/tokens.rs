@@ -142,7 +142,7 @@ async fn revoke(console: &Console, name: &str) -> Result<(), CliError> {
     match operator(&store).revoke_token(name).await {
         Ok(_) => {
             let mut out = console.results();
-            writeln!(out, "token {shown} is revoked")?;
+            writeln!(out, "token {shown} was revoked")?;
             Ok(out.flush()?)
         }
         Err(missing @ OperationError::NotFound(_)) => {

@@ -25,8 +25,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let checked = store.inventory().await?;
     let mut out = console.results();
     if args.json {
-        let violations: Vec<_> =
-            violations.iter().map(|message| serde_json::json!({ "message": message })).collect();
         let report = serde_json::json!({
             "database": store.location(),
             "checked": checked,
@@ -35,7 +33,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         write_json_line(&mut out, &report)?;
     } else {
         for violation in &violations {
-            writeln!(out, "{}", escape(violation))?;
+            writeln!(out, "{}", escape(&violation.message))?;
         }
     }
     out.flush()?;

@@ -25,8 +25,8 @@ use task_engine_core::task::NAME_BYTES_MAX;
 use toml::Spanned;
 
 use self::file::{
-    ClassTable, Concurrency, DatabaseOnly, File, ModeName, Name, Processes, RetryTable, Text,
-    Texts, WorkerTable,
+    ClassTable, Concurrency, ConfigFile, ConfigText, DatabaseOnly, ModeName, Processes, RetryTable,
+    SpannedName, Texts, WorkerTable,
 };
 pub(super) use self::programs::ATTEMPT_VARIABLES;
 use crate::database::Database;
@@ -169,7 +169,7 @@ pub(crate) fn parse(
         toml::from_str::<DatabaseOnly>(text)
             .map(|file| Config { database: checker.database(file.database), ..Config::default() })
     } else {
-        toml::from_str::<File>(text).map(|file| checker.file(file))
+        toml::from_str::<ConfigFile>(text).map(|file| checker.file(file))
     };
     let config = config.unwrap_or_else(|error| {
         checker.error(error.span().unwrap_or(0..0), message(&error));
@@ -227,7 +227,7 @@ impl Checker<'_> {
         });
     }
 
-    fn file(&mut self, file: File) -> Config {
+    fn file(&mut self, file: ConfigFile) -> Config {
         let database = self.database(file.database);
         if file.class.is_empty() && file.worker.is_empty() && file.schedule.is_empty() {
             self.error(0..0, "there is no class; write [class.NAME] and command = [\"./PROGRAM\"]");
@@ -265,7 +265,7 @@ impl Checker<'_> {
     }
 
     /// The URL of the database. A path is relative to the folder of the file.
-    fn database(&mut self, url: Option<Spanned<Text>>) -> Option<String> {
+    fn database(&mut self, url: Option<Spanned<ConfigText>>) -> Option<String> {
         let url = url?;
         match Database::parse(url.get_ref(), None) {
             Ok(Database::File(path)) => {
@@ -289,7 +289,7 @@ impl Checker<'_> {
         }
     }
 
-    fn worker(&mut self, name: &Name, table: &WorkerTable, workers: &mut Workers) {
+    fn worker(&mut self, name: &SpannedName, table: &WorkerTable, workers: &mut Workers) {
         let (processes, concurrency) =
             self.slots(name, table.processes.as_ref(), table.concurrency.as_ref());
         for class in table.classes.iter().flat_map(|classes| classes.get_ref()) {
@@ -317,7 +317,7 @@ impl Checker<'_> {
     /// How many processes, and how many tasks in each.
     fn slots(
         &mut self,
-        name: &Name,
+        name: &SpannedName,
         processes: Option<&Processes>,
         concurrency: Option<&Concurrency>,
     ) -> (usize, usize) {
@@ -336,7 +336,7 @@ impl Checker<'_> {
 
     fn class(
         &mut self,
-        name: &Name,
+        name: &SpannedName,
         table: &ClassTable,
         workers: &mut Workers,
     ) -> Option<Executable> {
@@ -359,7 +359,7 @@ impl Checker<'_> {
     /// A program of its own, or the worker that serves it.
     fn mode(
         &mut self,
-        name: &Name,
+        name: &SpannedName,
         table: &ClassTable,
         workers: &mut Workers,
     ) -> Option<ExecutableMode> {
@@ -403,7 +403,7 @@ impl Checker<'_> {
     }
 
     /// The program of a class that no worker of the file serves.
-    fn own_program(&mut self, name: &Name, table: &ClassTable) -> Option<ExecutableMode> {
+    fn own_program(&mut self, name: &SpannedName, table: &ClassTable) -> Option<ExecutableMode> {
         let is_lines = table.mode.as_ref().is_some_and(|mode| *mode.get_ref() == ModeName::Lines);
         let (processes, concurrency) =
             self.slots(name, table.processes.as_ref(), table.concurrency.as_ref());
@@ -432,7 +432,7 @@ impl Checker<'_> {
         })
     }
 
-    fn queue(&mut self, name: Option<&Spanned<Text>>) -> Option<String> {
+    fn queue(&mut self, name: Option<&Spanned<ConfigText>>) -> Option<String> {
         let name = name?;
         if let Err(error) = check_queue_name(name.get_ref()) {
             self.error(name.span(), error.to_string());

@@ -91,13 +91,13 @@ pub(super) struct MalformedLine {
     pub(super) why: String,
 }
 
-type Fields = BTreeMap<String, Box<RawValue>>;
+type LineFields = BTreeMap<String, Box<RawValue>>;
 
 /// Reads a line.
 pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
     let text = String::from_utf8_lossy(line.trim_ascii());
     let unassigned = |why: String| MalformedLine { id: None, why };
-    let Ok(fields) = serde_json::from_str::<Fields>(&text) else {
+    let Ok(fields) = serde_json::from_str::<LineFields>(&text) else {
         let first: String = text.chars().take(FIRST_CHARS).collect();
         return Err(unassigned(format!(
             "it printed a line that is not a JSON object: {first:?}; print other text to the standard error"
@@ -119,7 +119,7 @@ pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
     })
 }
 
-fn without_id(fields: &Fields) -> Result<WorkerLine, String> {
+fn without_id(fields: &LineFields) -> Result<WorkerLine, String> {
     match value(fields, "concurrency") {
         None => Err("it printed a line without an id".to_owned()),
         Some(number) => {
@@ -135,7 +135,7 @@ fn without_id(fields: &Fields) -> Result<WorkerLine, String> {
     }
 }
 
-fn update(id: &str, fields: &Fields) -> Result<TaskUpdate, String> {
+fn update(id: &str, fields: &LineFields) -> Result<TaskUpdate, String> {
     let mut update = TaskUpdate { id: id.to_owned(), ..TaskUpdate::default() };
     for key in fields.keys().filter(|key| !KEYS.contains(&key.as_str())) {
         let hint = did_you_mean(key, KEYS);
@@ -212,7 +212,7 @@ fn failure(error: &Value, retry: Option<&Value>) -> (Failure, Option<String>) {
     }
 }
 
-fn value(fields: &Fields, key: &str) -> Option<Value> {
+fn value(fields: &LineFields, key: &str) -> Option<Value> {
     serde_json::from_str(fields.get(key)?.get()).ok()
 }
 

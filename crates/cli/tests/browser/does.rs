@@ -49,7 +49,7 @@ fn failed_task_is_found_and_retried() {
     assert!(browser.page_text().contains("samples.rs"), "a backtrace: {}", browser.page_text());
     browser.follow(|browser| browser.click("[data-act=retry]"));
     let flash = browser.text(".flash");
-    assert!(flash.contains("waits again"), "{flash}");
+    assert!(flash.contains("was retried"), "{flash}");
     // Its second attempt comes by itself.
     browser.wait("document.body.innerText.includes('attempt 2') || document.querySelectorAll('#executions tbody tr').length === 2");
     no_page_errors(&mut browser);
@@ -81,7 +81,7 @@ fn filter_error_and_suggestions_are_shown() {
 fn tasks_are_cancelled_after_preview() {
     let sandbox = sandbox();
     for _ in 0..3 {
-        sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+        sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     }
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
@@ -93,7 +93,11 @@ fn tasks_are_cancelled_after_preview() {
     assert_eq!(sandbox.status("1"), "waiting", "a preview does nothing");
     browser.fill("[name=reason]", "a try");
     browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
-    assert!(browser.text(".flash").contains("3 tasks: is cancelled"), "{}", browser.text(".flash"));
+    assert!(
+        browser.text(".flash").contains("3 tasks were cancelled"),
+        "{}",
+        browser.text(".flash")
+    );
     assert_eq!(sandbox.status("2"), "cancelled");
     assert!(sandbox.ok(&["audit"]).contains("a try"));
     no_page_errors(&mut browser);
@@ -163,7 +167,7 @@ fn tasks_of_dead_engine_are_recovered() {
 #[test]
 fn pages_work_without_scripts() {
     let sandbox = sandbox();
-    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
     browser.scripts(false);
@@ -182,7 +186,7 @@ fn pages_work_without_scripts() {
 fn row_under_pointer_stays() {
     let sandbox = sandbox();
     for _ in 0..3 {
-        sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+        sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     }
     let web = Served::by(&sandbox, &["web", "127.0.0.1:0"]);
     let mut browser = Browser::start();
@@ -190,7 +194,7 @@ fn row_under_pointer_stays() {
     browser.point_at("tr[data-key=\"2\"] td:nth-child(4)");
     let before =
         browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
-    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     sandbox.ok(&["cancel", "2"]);
     // What is there changes in its sandbox; what is new waits to be asked for.
     browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");
@@ -284,13 +288,13 @@ fn public_url_needs_login() {
 fn keys_act_on_task() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "FailingNotRetryTask"]);
-    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--after", "1h"]);
     let engine = Served::by(&sandbox, &["start", "--web", "127.0.0.1:0"]);
     wait_until("the first has failed", || sandbox.status("1") == "failed");
     let mut browser = Browser::start();
     browser.go(&engine.at("/tasks/1"));
     browser.follow(|browser| browser.press("r"));
-    assert!(browser.text(".flash").contains("waits again"), "{}", browser.text(".flash"));
+    assert!(browser.text(".flash").contains("was retried"), "{}", browser.text(".flash"));
 
     browser.go(&engine.at("/tasks/2"));
     browser.press("c");

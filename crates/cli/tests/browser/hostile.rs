@@ -39,7 +39,7 @@ fn data_never_becomes_markup() {
             text,
             "--correlation",
             text,
-            "--in",
+            "--after",
             "1h",
         ]);
         sandbox.ok(&["queues", "pause", text, "--reason", text]);

@@ -20,7 +20,7 @@ fn schedule_preview_follows_input() {
     browser.fill("input[name=name]", "nightly");
     browser.fill("input[name=class]", "WaitingTask");
     browser.follow(|browser| browser.press("Enter"));
-    assert!(browser.page_text().contains("nightly: is added."), "{}", browser.page_text());
+    assert!(browser.page_text().contains("Schedule nightly was added."), "{}", browser.page_text());
     no_page_errors(&mut browser);
 }
 

@@ -47,7 +47,8 @@ fn create_prints_ids_and_candidates() {
 #[test]
 fn create_prints_due_time() {
     let sandbox = sandbox();
-    let later = sandbox.run(&["create", "a", "--in", "1h30m", "--priority", "-5", "--queue", "q"]);
+    let later =
+        sandbox.run(&["create", "a", "--after", "1h30m", "--priority", "-5", "--queue", "q"]);
     assert!(later.err.contains("due in 1 h 30 min"), "{}", later.err);
     let task = sandbox.task("1");
     assert_eq!((&task["priority"], &task["queue"]), (&(-5).into(), &"q".into()));
@@ -62,7 +63,7 @@ fn create_prints_due_time() {
 fn create_reports_unique_conflict() {
     let sandbox = sandbox();
     let unique = |more: &[&'static str]| {
-        let args = ["create", "a", r#"{"n": 1}"#, "--in", "1h", "--unique", "my key"];
+        let args = ["create", "a", r#"{"n": 1}"#, "--after", "1h", "--unique", "my key"];
         sandbox.run(&[&args, more].concat())
     };
     let created = unique(&[]);
@@ -172,16 +173,16 @@ fn hostile_data_is_escaped() {
 fn cancel_and_retry_report_each_task() {
     let sandbox = sandbox();
     sandbox.ok(&["create", "a", "--count", "2"]);
-    sandbox.ok(&["create", "a", "--in", "1h"]);
+    sandbox.ok(&["create", "a", "--after", "1h"]);
     let cancelled = sandbox.run(&["cancel", "1", "1", "9"]);
-    assert_eq!(cancelled.out, "task 1 is cancelled\ntask 9 does not exist\n");
+    assert_eq!(cancelled.out, "task 1 was cancelled\ntask 9 does not exist\n");
     assert_eq!(cancelled.code, Some(3));
     assert_eq!(sandbox.ok(&["cancel", "1"]), "task 1 was cancelled before\n");
     assert_eq!(
         sandbox.ok(&["retry", "1", "2", "3"]),
-        "task 1 waits again, and is due now\n\
-         task 2 is due already; `why` says why it does not run\n\
-         task 3 waited for a later time; it is due now\n"
+        "task 1 was retried and is due now\n\
+         task 2 was due already (`why` says why it does not run)\n\
+         task 3 was scheduled for later and is due now\n"
     );
     assert_eq!(sandbox.run(&["retry", "9"]).code, Some(3));
 }
@@ -191,10 +192,7 @@ fn running_or_ended_task_is_conflict() {
     let sandbox = sandbox();
     let (engine, witness) = sandbox.start_on_witness(60_000, &["start"]);
     let retried = sandbox.run(&["retry", "1"]);
-    assert_eq!(
-        (retried.code, retried.out.as_str()),
-        (Some(4), "task 1 is running, nothing was changed\n")
-    );
+    assert_eq!((retried.code, retried.out.as_str()), (Some(4), "task 1 was skipped: running\n"));
     assert!(sandbox.ok(&["tasks", "--status", "running"]).contains("WitnessTask"));
     let cancelled = sandbox.ok(&["cancel", "1"]);
     assert_eq!(cancelled, "task 1 is running; its engine was asked to cancel it\n");

@@ -34,7 +34,7 @@ fn of(report: &Value, name: &str) -> Value {
 fn assert_found(check: &Value, verdict: &str, reason: &str, remedy: &str) {
     assert_eq!(check["verdict"], verdict, "{check}");
     let contains = |field: &str, words: &str| check[field].as_str().unwrap_or("").contains(words);
-    assert!(contains("reason", reason), "{reason}: {check}");
+    assert!(contains("message", reason), "{reason}: {check}");
     assert!(contains("remedy", remedy), "{remedy}: {check}");
 }
 
@@ -97,7 +97,7 @@ fn finds_what_is_wrong_with_the_work(sandbox: &Sandbox) {
     let bad: Vec<_> = names_of_bad(&report);
     assert_eq!(bad, ["engines", "paused_queues"], "{found:?}");
     let engines = of(&report, "engines");
-    let reason = engines["reason"].as_str().unwrap();
+    let reason = engines["message"].as_str().unwrap();
     assert!(reason.starts_with("no engine is alive; tasks of Stranger"), "{engines}");
 }
 
@@ -344,6 +344,7 @@ fn verify_reports_violations_and_scope() {
     let report: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!((json.code, &report["checked"]["tasks"]), (Some(6), &3.into()));
     assert_eq!(report["violations"].as_array().unwrap().len(), 1, "{report}");
+    assert_eq!(report["violations"][0]["kind"], "task_lost", "{report}");
     assert_found(&of(&doctor(&sandbox, &["--deep"]).1, "ledger"), "wrong", "task 2", "verify");
     let lost = sandbox.run(&["export"]);
     assert_eq!(lost.code, Some(1), "a lost task is not passed over: {lost:?}");

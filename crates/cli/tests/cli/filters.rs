@@ -45,9 +45,9 @@ fn tasks_by_filter(sandbox: &Sandbox) {
         "order-17",
     ]);
     sandbox.ok(&["create", "FailingNotRetryTask", "--count", "3"]);
-    sandbox.ok(&["create", "a", r#"{"user": {"id": 42}}"#, "--in", "1h"]);
-    sandbox.ok(&["create", "a", r#"{"user": {"id": 7}}"#, "--in", "1h", "--queue", "mail"]);
-    sandbox.ok(&["create", "b", "--in", "1h"]);
+    sandbox.ok(&["create", "a", r#"{"user": {"id": 42}}"#, "--after", "1h"]);
+    sandbox.ok(&["create", "a", r#"{"user": {"id": 7}}"#, "--after", "1h", "--queue", "mail"]);
+    sandbox.ok(&["create", "b", "--after", "1h"]);
     work(sandbox, &["1", "2", "3", "4", "5"]);
 
     for (words, expected) in [
@@ -98,22 +98,22 @@ fn retries_and_cancels(sandbox: &Sandbox) {
     code_and_words(&retried, 0, &["To undo it:", "cancel 5 4"]);
     assert_eq!(
         retried.out,
-        "task 5 waits again, and is due now\ntask 4 waits again, and is due now\n"
+        "task 5 was retried and is due now\ntask 4 was retried and is due now\n"
     );
     let cancelled = sandbox.run(&["cancel", "class~Failing", "--yes", "--json"]);
     code_and_words(&cancelled, 0, &["retry 5 4"]);
     let first: Value = serde_json::from_str(cancelled.out.lines().next().unwrap()).unwrap();
     assert_eq!(
         first,
-        serde_json::json!({"id": 5, "outcome": "cancelled", "message": "is cancelled"})
+        serde_json::json!({"id": 5, "outcome": "cancelled", "message": "task 5 was cancelled"})
     );
     let nothing = sandbox.run(&["cancel", "class~Failing", "--yes"]);
     code_and_words(&nothing, 0, &["No tasks match class~Failing status=waiting,running"]);
     // Those that are named, and whose time is over.
     let partly = sandbox.run(&["retry", "status=cancelled,stopped", "--yes"]);
-    code_and_words(&partly, 5, &["nothing was done for 2 of 4"]);
+    code_and_words(&partly, 5, &["skipped 2 of 4 tasks"]);
     let none = sandbox.run(&["retry", "status=stopped", "--yes"]);
-    code_and_words(&none, 4, &["nothing was done for 2 of 2"]);
+    code_and_words(&none, 4, &["skipped 2 of 2 tasks"]);
     assert!(none.out.contains("use `rerun`"), "{none:?}");
 }
 
@@ -125,7 +125,7 @@ fn edits(sandbox: &Sandbox) {
         r#"{"n": 1}"#,
         "--priority",
         "-3",
-        "--in",
+        "--after",
         "2h",
     ]);
     code_and_words(
@@ -133,7 +133,7 @@ fn edits(sandbox: &Sandbox) {
         0,
         &["To undo it:", r#"--parameters '{"user""#, "--at ", "--priority 0"],
     );
-    assert_eq!(edited.out, "task 6 is changed\n");
+    assert_eq!(edited.out, "task 6 was changed\n");
     let task = sandbox.task("6");
     assert_eq!((&task["parameters"]["n"], &task["priority"]), (&1.into(), &(-3).into()));
     assert_eq!(task["queue"], "default", "what is not named stays");
@@ -153,7 +153,7 @@ fn edits(sandbox: &Sandbox) {
 fn reruns_and_errors(sandbox: &Sandbox) {
     let again = sandbox.run(&["rerun", "2"]);
     code_and_words(&again, 0, &["cancel 9"]);
-    assert_eq!(again.out, "task 2 is created again as task 9\n");
+    assert_eq!(again.out, "task 2 was created again as task 9\n");
     let task = sandbox.task("9");
     assert_eq!(
         (&task["context"]["rerun_of"], &task["correlation_id"]),
@@ -179,10 +179,10 @@ fn reruns_and_errors(sandbox: &Sandbox) {
 fn deletes_and_prunes(sandbox: &Sandbox) {
     code_and_words(&sandbox.run(&["delete", "1"]), 2, &["Delete 1 task?", "--yes"]);
     let mixed = sandbox.run(&["delete", "1", "6", "999", "--yes"]);
-    code_and_words(&mixed, 3, &["1 of 3 not found"]);
+    code_and_words(&mixed, 3, &["not found: 1 of 3 tasks"]);
     assert_eq!(
         mixed.out,
-        "task 1 is deleted\ntask 6 waits, nothing was changed; cancel it first\ntask 999 does not exist\n"
+        "task 1 was deleted\ntask 6 was skipped: waiting (cancel it first)\ntask 999 does not exist\n"
     );
     assert_eq!(sandbox.run(&["show", "1"]).code, Some(3));
     sandbox.ok(&["delete", "class~Failing", "id<=4", "--yes"]);
@@ -215,18 +215,18 @@ async fn tasks_by_filter_on_postgresql() {
 #[test]
 fn large_selections_are_summed_up() {
     let sandbox = sandbox();
-    sandbox.ok(&["create", "a", "--count", "450", "--in", "1h"]);
+    sandbox.ok(&["create", "a", "--count", "450", "--after", "1h"]);
     let cancelled = sandbox.run(&["cancel", "class=a", "--yes"]);
-    assert_eq!((cancelled.code, cancelled.out.as_str()), (Some(0), "450 × is cancelled\n"));
+    assert_eq!((cancelled.code, cancelled.out.as_str()), (Some(0), "450 tasks were cancelled\n"));
     let some = sandbox.run(&["retry", "class=a", "status=cancelled", "--limit", "60", "--yes"]);
-    assert_eq!(some.out, "60 × waits again, and is due now\n");
+    assert_eq!(some.out, "60 tasks were retried and are due now\n");
     assert_eq!(ids(&sandbox, &["status=waiting", "--limit", "100"]).len(), 60);
 }
 
 #[test]
 fn filter_errors_name_their_position() {
     let sandbox = sandbox();
-    sandbox.ok(&["create", "a", "--in", "1h"]);
+    sandbox.ok(&["create", "a", "--after", "1h"]);
     for (args, words) in [
         (
             &["tasks", "statsu=failed"][..],
@@ -261,7 +261,7 @@ fn filter_errors_name_their_position() {
 fn hostile_text_is_escaped() {
     let sandbox = sandbox();
     let class = "evil\u{202e}\u{2066}";
-    sandbox.ok(&["create", class, r#"{"a": "\u001b]0;evil\u0007"}"#, "--in", "1h"]);
+    sandbox.ok(&["create", class, r#"{"a": "\u001b]0;evil\u0007"}"#, "--after", "1h"]);
     for args in [
         &["tasks"][..],
         &["tasks", "params.a~evil"],

@@ -220,7 +220,7 @@ fn starting_state() -> Sandbox {
     let sandbox = sandbox();
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     sandbox.ok(&["create", "FailingNotRetryTask", "--count", "2"]);
-    sandbox.ok(&["create", "a", "--in", "1h", "--count", "2"]);
+    sandbox.ok(&["create", "a", "--after", "1h", "--count", "2"]);
     sandbox.ok(&["cancel", "4"]);
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
     let engine = sandbox.start(&["start", "--instance", "web-1"]);
@@ -355,7 +355,7 @@ fn all_paths_do_the_same() {
             None => assert_eq!(command.audit, Vec::<Value>::new(), "{:?}", case.command),
             Some(counts) => {
                 assert_eq!(command.audit.len(), 2, "{:?}: {:#?}", case.command, command.audit);
-                assert_eq!(command.audit[0][3], "asked");
+                assert_eq!(command.audit[0][3], "started");
                 assert_eq!(command.audit[1][3], "done");
                 assert_eq!(command.audit[1][4]["counts"], *counts, "{:?}", case.command);
             }
@@ -367,7 +367,7 @@ fn all_paths_do_the_same() {
 #[test]
 fn half_way_failure_keeps_its_counts() {
     let start = sandbox();
-    start.ok(&["create", "a", "--count", "450", "--in", "1h"]);
+    start.ok(&["create", "a", "--count", "450", "--after", "1h"]);
     let database = Connection::open(start.path(DATABASE)).expect("the database");
     let trigger = "CREATE TRIGGER refuse BEFORE DELETE ON task_engine_waiting_tasks \
         WHEN OLD.task_id = 60 BEGIN SELECT RAISE(ABORT, 'refused by a test'); END";

@@ -46,7 +46,7 @@ async fn tokens_come_and_go(sandbox: &Sandbox, store: &dyn Store) {
     assert_eq!((&rows[0]["role"], &rows[1]["name"]), (&json!("viewer"), &json!("ada")));
     assert_eq!(rows[0]["expires_at"], Value::Null);
 
-    assert_eq!(sandbox.ok(&["tokens", "revoke", "ada"]), "token ada is revoked\n");
+    assert_eq!(sandbox.ok(&["tokens", "revoke", "ada"]), "token ada was revoked\n");
     assert_eq!(store.token_by_hash(&secret.hash()).await.unwrap(), None);
     let again = sandbox.run(&["tokens", "revoke", "ada"]);
     assert_eq!((again.code, again.out.as_str()), (Some(0), ""));
@@ -61,23 +61,24 @@ async fn audit_is_shown(sandbox: &Sandbox, store: &dyn Store) {
     assert!(nothing.err.contains("No operations are recorded"), "{}", nothing.err);
     let detail = Json::parse(r#"{"matched": 3}"#).unwrap();
     let why = Some("bad \u{202e}deploy".to_owned());
-    let asked = NewAuditEntry::asked("ada", "tasks.retry", "status=failed", why, detail).unwrap();
-    let id = store.audit(&asked).await.unwrap();
-    let done = asked.ended(id, AuditOutcome::Done, Json::parse(r#"{"retried": 3}"#).unwrap());
+    let started =
+        NewAuditEntry::started("ada", "tasks.retry", "status=failed", why, detail).unwrap();
+    let id = store.audit(&started).await.unwrap();
+    let done = started.ended(id, AuditOutcome::Done, Json::parse(r#"{"retried": 3}"#).unwrap());
     store.audit(&done).await.unwrap();
-    let lost = NewAuditEntry::asked("eve", "queues.pause", "mail", None, Json::empty_object());
+    let lost = NewAuditEntry::started("eve", "queues.pause", "mail", None, Json::empty_object());
     store.audit(&lost.unwrap()).await.unwrap();
 
     let shown = sandbox.ok(&["audit"]);
     let rows: Vec<&str> = shown.lines().collect();
     assert_eq!(rows.len(), 3, "the second entry includes the first: {shown}");
-    assert!(rows[1].contains("eve") && rows[1].contains("asked, no outcome"), "{shown}");
+    assert!(rows[1].contains("eve") && rows[1].contains("started, no outcome"), "{shown}");
     for words in ["ada", "tasks.retry", "status=failed", "done", "retried", r"bad \u{202e}deploy"] {
         assert!(rows[2].contains(words), "{words}: {shown}");
     }
     let rows = lines(&sandbox.ok(&["audit", "--json"]));
     let outcomes: Vec<&Value> = rows.iter().map(|row| &row["outcome"]).collect();
-    assert_eq!(outcomes, ["asked", "done", "asked"]);
+    assert_eq!(outcomes, ["started", "done", "started"]);
     assert_eq!((&rows[1]["of"], &rows[1]["detail"]["retried"]), (&json!(id), &json!(3)));
     let page = sandbox.run(&["audit", "--limit", "1"]);
     assert!(page.err.contains("audit --limit 1 --before 3"), "{}", page.err);
@@ -108,7 +109,7 @@ async fn commands_are_audited(sandbox: &Sandbox) {
     };
     let before = traces().len();
     assert!(before > 0, "tokens were made and revoked");
-    let id = sandbox.ok(&["create", "WaitingTask", "--in", "1h"]).trim().to_owned();
+    let id = sandbox.ok(&["create", "WaitingTask", "--after", "1h"]).trim().to_owned();
     sandbox.ok(&["cancel", &id, "--dry-run"]);
     assert_eq!(traces().len(), before, "nothing was changed");
     let task = format!("task {id}");
@@ -144,8 +145,12 @@ async fn commands_are_audited(sandbox: &Sandbox) {
     let traces = &traces()[before..];
     assert_eq!(traces.len(), 2 * expected.len(), "{traces:#?}");
     for (both, (args, _, action, target, became)) in traces.chunks(2).zip(expected) {
-        let (asked, ended) = (&both[0], &both[1]);
-        assert_eq!((&asked["outcome"], &ended["of"]), (&json!("asked"), &asked["id"]), "{args:?}");
+        let (started, ended) = (&both[0], &both[1]);
+        assert_eq!(
+            (&started["outcome"], &ended["of"]),
+            (&json!("started"), &started["id"]),
+            "{args:?}"
+        );
         assert_eq!(ended["outcome"], "done", "{ended}");
         assert_eq!(ended["action"], action);
         assert!(ended["target"].as_str().unwrap().starts_with(target), "{ended}");

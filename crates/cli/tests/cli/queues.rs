@@ -27,7 +27,7 @@ fn pauses_and_resumes(sandbox: &Sandbox) {
 
     let unknown = sandbox.run(&["queues", "pause", "mail", "--reason", "provider is down"]);
     assert_eq!(unknown.code, Some(0));
-    assert_eq!(unknown.out, "queue mail is paused; its running tasks finish\n");
+    assert_eq!(unknown.out, "queue mail was paused; its running tasks finish\n");
     for words in ["the pause is for later ones", "queues resume mail"] {
         assert!(unknown.err.contains(words), "{words}: {}", unknown.err);
     }
@@ -35,7 +35,7 @@ fn pauses_and_resumes(sandbox: &Sandbox) {
     for words in ["Its queue mail was paused", "provider is down", "queues resume mail"] {
         assert!(created.err.contains(words), "{words}: {}", created.err);
     }
-    sandbox.ok(&["create", "WaitingTask", quick, "--queue", "mail", "--in", "1h"]);
+    sandbox.ok(&["create", "WaitingTask", quick, "--queue", "mail", "--after", "1h"]);
     let engine = sandbox.start(&["start", "--queue", "mail=3", "--queue", "default=2"]);
     engine.wait_for_log("started with 5 workers (3 for mail; 2 for default)");
     sandbox.ok(&["create", "WaitingTask", quick]);
@@ -62,7 +62,7 @@ fn pauses_and_resumes(sandbox: &Sandbox) {
     assert_eq!(queue(sandbox, "mail")["paused"]["reason"], "still down");
 
     let begun = Instant::now();
-    assert_eq!(sandbox.ok(&["queues", "resume", "mail"]), "queue mail is resumed\n");
+    assert_eq!(sandbox.ok(&["queues", "resume", "mail"]), "queue mail was resumed\n");
     wait_until("it runs", || sandbox.status("1") == "stopped");
     assert!(begun.elapsed() < Duration::from_secs(5), "not only by the poll");
     let open = sandbox.run(&["queues", "resume", "mail"]);

@@ -93,7 +93,7 @@ async fn recover_fails_under_table_lock() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     let (engine, _) = sandbox.start_on_witness(60_000, &["start", "--instance", "w9"]);
-    let second = sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    let second = sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     engine.signal("KILL");
     engine.end();
     let connect = format!("{url}?application_name=forgetful");

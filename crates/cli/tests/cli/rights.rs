@@ -89,7 +89,7 @@ fn application_creates_with_documented_rights() {
     let granted = grants("shop", "granted_shop");
     runtime.block_on(execute(&url, &granted)).expect("the statements of the guide");
     let user = as_user(&url, "granted_shop");
-    let create = r"SELECT task_engine.create_task('WaitingTask', '{}', delay => '1 hour')";
+    let create = r"SELECT task_engine.create_task('WaitingTask', '{}', after => '1 hour')";
     runtime.block_on(execute(&user, create)).expect("it may create");
     assert_eq!(sandbox.tasks().len(), 1);
     for beyond in [

@@ -120,7 +120,7 @@ fn kill_at_random(
         let open = |status: &str| rows.iter().any(|row| row.status.as_str() == status);
         !open("running")
     });
-    assert_eq!(runtime.block_on(store.verify()).unwrap(), Vec::<String>::new());
+    assert_eq!(runtime.block_on(store.verify()).unwrap(), []);
     drop(running);
 }
 

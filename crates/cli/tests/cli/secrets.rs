@@ -44,7 +44,7 @@ fn secrets_stay_secret(sandbox: &Sandbox) {
     for name in ["fails", "succeeds", "prints"] {
         run(&["create", name, &parameters()]);
     }
-    run(&["create", "fails", &parameters(), "--in", "1h"]);
+    run(&["create", "fails", &parameters(), "--after", "1h"]);
     run(&["schedules", "add", "daily", "fails", &parameters(), "--cron", "0 0 1 1 *"]);
     // Without the file and without an engine, the tasks themselves know.
     fs::rename(sandbox.path("task-engine.toml"), sandbox.path("away")).unwrap();
@@ -182,7 +182,7 @@ fn placeholders_keep_stored_secrets() {
     let sandbox = sandbox();
     file(&sandbox, &class("log_in", "secret = [\"password\"]", "true"));
     let parameters = format!(r#"{{"user":"ann","password":"{CANARY}"}}"#);
-    sandbox.ok(&["create", "log_in", &parameters, "--in", "1h"]);
+    sandbox.ok(&["create", "log_in", &parameters, "--after", "1h"]);
     sandbox.ok(&["schedules", "add", "nightly", "log_in", &parameters, "--cron", "0 3 * * *"]);
     let changed = r#"{"user":"bob","password":"[secret]"}"#;
     sandbox.ok(&["edit", "1", "--parameters", changed]);

@@ -29,7 +29,7 @@ fn json(text: &str) -> Value {
 /// An engine works on successes, failures, retries and cancellations, and stops.
 fn run_load(sandbox: &Sandbox) {
     sandbox.ok(&["migrate"]);
-    sandbox.ok(&["create", "WaitingTask", "--in", "1h", "--count", "30"]);
+    sandbox.ok(&["create", "WaitingTask", "--after", "1h", "--count", "30"]);
     sandbox.ok(&["cancel", "status=waiting", "--yes"]);
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--count", "3000"]);
     sandbox.ok(&["create", "FailingNotRetryTask", "--count", "200"]);

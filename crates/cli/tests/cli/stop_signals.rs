@@ -7,7 +7,7 @@ use task_engine_test_harness::Sandbox;
 fn first_signal_lets_tasks_finish() {
     let sandbox = sandbox();
     let (engine, witness) = sandbox.start_on_witness(700, &["start"]);
-    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "1h"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--after", "1h"]);
     engine.signal("TERM");
     let ended = engine.end();
     assert_eq!(ended.code, Some(0), "{}", ended.err);

@@ -101,8 +101,8 @@ fn cancel_wait_reports_outcome() {
     };
     let engine = sandbox.start(&["start"]);
     for (when, code, outcome, words) in [
-        ("obey", 0, "acknowledged", "is cancelled: its code ended"),
-        ("hang", 0, "killed", "is cancelled: its code did not end by itself and was dropped 1 s"),
+        ("obey", 0, "acknowledged", "was cancelled: its code ended"),
+        ("hang", 0, "killed", "was cancelled: its code did not end by itself and was dropped 1 s"),
         ("finish", 4, "ignored", "has succeeded: ignored: its code finished its work"),
     ] {
         let id = running(when);
@@ -120,7 +120,7 @@ fn cancel_wait_reports_outcome() {
         assert!(shown.contains("cancel      requested 20"), "{shown}");
     }
     // One that waits is cancelled at once, and one that has ended is a conflict.
-    let later = sandbox.ok(&["create", "ReportingTask", r#"{"steps": 1}"#, "--in", "1h"]);
+    let later = sandbox.ok(&["create", "ReportingTask", r#"{"steps": 1}"#, "--after", "1h"]);
     let both = sandbox.run(&["cancel", later.trim(), "3", "--wait"]);
     assert_eq!(both.code, Some(4), "{both:?}");
     engine.signal("TERM");

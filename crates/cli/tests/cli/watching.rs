@@ -44,7 +44,7 @@ fn tells_why(sandbox: &Sandbox) {
     words("1", &["running"], "it runs on e: attempt 1, ");
     words("1", &["running"], "the last heartbeat of its engine was");
 
-    sandbox.ok(&["create", "WaitingTask", long, "--in", "10m"]);
+    sandbox.ok(&["create", "WaitingTask", long, "--after", "10m"]);
     words("2", &["not_due"], "(in 10 min)");
     sandbox.ok(&["create", "Nobodys"]);
     words(
@@ -58,7 +58,7 @@ fn tells_why(sandbox: &Sandbox) {
     words("5", &["workers_busy"], "the one worker that could take it is busy");
     sandbox.ok(&["create", "WaitingTask", long]);
     words("6", &["workers_busy", "behind"], "1 task is ahead of it");
-    sandbox.ok(&["create", "WaitingTask", long, "--queue", "b", "--in", "10m"]);
+    sandbox.ok(&["create", "WaitingTask", long, "--queue", "b", "--after", "10m"]);
     sandbox.ok(&["queues", "pause", "b", "--reason", "provider is down"]);
     words("7", &["not_due", "queue_paused"], "b was paused");
     words("7", &["not_due", "queue_paused"], "provider is down");
@@ -112,7 +112,7 @@ async fn why_names_blocking_session() {
     // Locked before its time has come.
     let lock = "SET application_name = 'an application';
         BEGIN; SELECT task_engine.create_task(
-            'WaitingTask', '{\"waiting_time\": 0}', delay => '1 second'); COMMIT;
+            'WaitingTask', '{\"waiting_time\": 0}', after => '1 second'); COMMIT;
         BEGIN; SELECT FROM task_engine.waiting_tasks FOR UPDATE";
     client.batch_execute(lock).await.expect("a lock");
     let pid = client.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid");
@@ -193,7 +193,7 @@ async fn wait_on_postgresql() {
 fn follows(sandbox: &Sandbox) {
     sandbox.ok(&["migrate"]);
     // One that waited before, one that ran before, and later new ones.
-    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--in", "3s"]);
+    sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#, "--after", "3s"]);
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 2}"#]);
     let engine = sandbox.start(&["start", "--instance", "e"]);
     wait_until("it runs", || sandbox.status("2") == "running");
@@ -255,7 +255,7 @@ fn counts(sandbox: &Sandbox) {
         sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 0}"#]);
     }
     sandbox.ok(&["create", "FailingNotRetryTask"]);
-    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     sandbox.ok(&["create", "Nobodys", "--queue", "evil\u{202e}"]);
     let engine = sandbox.start(&["start", "--instance", "e", "--workers", "3"]);
     sandbox.ok(&["wait", "1", "2", "3"]);
@@ -318,7 +318,7 @@ async fn stats_on_postgresql() {
 #[test]
 fn top_restores_terminal() {
     let sandbox = sandbox();
-    sandbox.ok(&["create", "WaitingTask", "--in", "1h"]);
+    sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     let script =
         r#"stty rows 20 cols 60; stty -a >before; "$0" top; echo "code $?"; stty -a >after"#;
     for end in ["q", "signal"] {

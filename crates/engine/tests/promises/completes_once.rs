@@ -230,7 +230,7 @@ async fn play(place: &str, store: &Arc<dyn Store>, app: &App, engines: usize, ki
         assert_eq!(last.attempt, *attempt, "the effect is that of the recorded attempt");
         retried += usize::from(*attempt > 1);
     }
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
     println!("{created} tasks, {retried} of them retried, {suspended} engines suspended");
 }
 

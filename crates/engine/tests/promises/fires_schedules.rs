@@ -392,7 +392,7 @@ async fn schedules_survive_postgresql_crash() {
     for engine in engines {
         engine.stop().await;
     }
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 /// Ten thousand schedules that are not due cost an idle engine no query.

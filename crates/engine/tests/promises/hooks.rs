@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use task_engine::hooks::Budget;
-use task_engine::hooks::Inner;
+use task_engine::hooks::Next;
 use task_engine::{ClassRules, Engine, Failure, Hook, Json, RetryRule, Run, Task, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start};
@@ -54,9 +54,9 @@ impl Hook<()> for Noting {
         Ok(())
     }
 
-    async fn around(&self, _: &Run<()>, inner: Inner<'_, ()>) -> Result<Json, Failure> {
+    async fn around(&self, _: &Run<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
         self.1.add(format!("{} in", self.0));
-        let outcome = inner.run().await;
+        let outcome = next.run().await;
         self.1.add(format!("{} out", self.0));
         outcome
     }
@@ -211,8 +211,8 @@ impl Hook<()> for Bad {
         self.reach("before").await
     }
 
-    async fn around(&self, _: &Run<()>, inner: Inner<'_, ()>) -> Result<Json, Failure> {
-        let outcome = inner.run().await;
+    async fn around(&self, _: &Run<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
+        let outcome = next.run().await;
         self.reach("around").await?;
         outcome
     }

@@ -59,7 +59,7 @@ async fn hanging_log_does_not_block_connection() {
     }
     lock.rollback().await.unwrap();
     engine.stop().await;
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 /// Creates tasks and waits for their ends.

@@ -291,7 +291,7 @@ async fn database_crash_loses_no_line() {
     let texts: Vec<_> = log(&*store, id).await.into_iter().map(|row| row.message).collect();
     assert_eq!(texts, ["before", "while it is away", "after"]);
     engine.stop().await;
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 async fn until_lines(store: &PgStore, id: TaskId, lines: usize) {
@@ -339,7 +339,7 @@ async fn unwritable_logs_do_not_delay_results() {
         until_lines(&store, *id, 1).await;
     }
     engine.stop().await;
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 fn stopped() -> task_engine::core::task::TaskFilter {

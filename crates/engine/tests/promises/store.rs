@@ -113,7 +113,7 @@ impl Fresh {
     }
 
     pub(crate) async fn assert_sound(&self) {
-        assert_eq!(self.store.verify().await.unwrap(), Vec::<String>::new());
+        assert_eq!(self.store.verify().await.unwrap(), []);
     }
 }
 

@@ -65,7 +65,7 @@ async fn postgresql_crash_loses_nothing() {
         let stopped = engine.stop().await;
         assert_eq!(stopped.unrecorded, 0);
     }
-    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.verify().await.unwrap(), []);
 }
 
 /// An operator closes the database, or changes a password: the results are kept.

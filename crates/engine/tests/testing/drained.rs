@@ -62,7 +62,7 @@ async fn drain_until_quiet_runs_retries() {
     assert_eq!(order, [("to busy", 1), ("to busy", 2), ("to busy", 3), ("to later", 1)]);
     let passed = harness.now().await.duration_since(before).as_secs();
     assert!((86_400..86_460).contains(&passed), "{passed} s");
-    assert_eq!(harness.store().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(harness.store().verify().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -203,5 +203,5 @@ async fn harness_runs_on_postgresql() {
     harness.assert_created(&mail("unknown")).await;
     let words = panic_of(harness.advance(Duration::from_secs(1))).await;
     assert!(words.contains("cannot be moved; use Harness::new"), "{words}");
-    assert_eq!(harness.store().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(harness.store().verify().await.unwrap(), []);
 }

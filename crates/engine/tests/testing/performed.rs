@@ -58,7 +58,7 @@ async fn perform_runs_nothing_else() {
     assert_eq!(drained.len(), 1);
     drained.assert_all_done();
     assert_eq!(harness.created::<SendMail>().await.len(), 1, "what is performed is not created");
-    assert_eq!(harness.store().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(harness.store().verify().await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ async fn application_shares_moved_clock() {
     drop(harness);
     let again = Harness::open(&file, engine).await;
     assert!(again.now().await >= before);
-    assert_eq!(again.store().verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(again.store().verify().await.unwrap(), []);
     use task_engine::store::check::{Check, CheckDepth, Verdict};
     let checks = again.store().checks(CheckDepth::Deep).await.unwrap();
     // A harness has an engine only while it drains.

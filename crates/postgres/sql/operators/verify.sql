@@ -1,5 +1,5 @@
 -- name: verify
--- Every violation of an invariant, in words. Reads everything, in one snapshot.
+-- Every violation of an invariant: its kind and a message. Reads everything, in one snapshot.
 WITH last AS MATERIALIZED (
   SELECT DISTINCT ON (task_id) task_id, attempt, ends_task
   FROM task_engine.ended_executions ORDER BY task_id, attempt DESC
@@ -14,60 +14,61 @@ WITH last AS MATERIALIZED (
   LEFT JOIN (SELECT task_id, count(*) AS times FROM held GROUP BY task_id) h ON h.task_id = c.id
   LEFT JOIN last ON last.task_id = c.id
 )
-SELECT format('task %s is lost: it does not wait, no engine holds it, and it has not ended', id)
+SELECT 'task_lost' AS kind,
+  format('task %s is lost: it does not wait, no engine holds it, and it has not ended', id) AS message
 FROM place WHERE waits = 0 AND held = 0 AND ends_task IS NULL
 UNION ALL
-SELECT format('task %s is in %s places: it waits %s times and is held %s times', id, waits + held, waits, held)
+SELECT 'task_in_two_states', format('task %s is in %s places: it waits %s times and is held %s times', id, waits + held, waits, held)
 FROM place WHERE waits + held > 1
 UNION ALL
-SELECT format('task %s was done and goes on all the same', id)
+SELECT 'continued_after_success', format('task %s was done and goes on all the same', id)
 FROM place WHERE waits + held > 0 AND ends_task = 'stopped'
 UNION ALL
-SELECT format('task %s waits for attempt %s, but attempt %s has ended', w.task_id, w.attempt, l.attempt)
+SELECT 'attempt_reused', format('task %s waits for attempt %s, but attempt %s has ended', w.task_id, w.attempt, l.attempt)
 FROM task_engine.waiting_tasks w JOIN last l ON l.task_id = w.task_id WHERE l.attempt >= w.attempt
 UNION ALL
-SELECT format('task %s is held as attempt %s, but attempt %s has ended', h.task_id, h.attempt, l.attempt)
+SELECT 'attempt_reused', format('task %s is held as attempt %s, but attempt %s has ended', h.task_id, h.attempt, l.attempt)
 FROM held h JOIN last l ON l.task_id = h.task_id WHERE l.attempt >= h.attempt
 UNION ALL
-SELECT format('task %s waits, but was never created', w.task_id)
+SELECT 'task_not_created', format('task %s waits, but was never created', w.task_id)
 FROM task_engine.waiting_tasks w LEFT JOIN task_engine.created_tasks c ON c.id = w.task_id WHERE c.id IS NULL
 UNION ALL
-SELECT format('task %s is held, but was never created', h.task_id)
+SELECT 'task_not_created', format('task %s is held, but was never created', h.task_id)
 FROM held h LEFT JOIN task_engine.created_tasks c ON c.id = h.task_id WHERE c.id IS NULL
 UNION ALL
-SELECT format('attempt %s of task %s is recorded, but the task was never created', e.attempt, e.task_id)
+SELECT 'task_not_created', format('attempt %s of task %s is recorded, but the task was never created', e.attempt, e.task_id)
 FROM task_engine.ended_executions e LEFT JOIN task_engine.created_tasks c ON c.id = e.task_id WHERE c.id IS NULL
 UNION ALL
-SELECT format('slot %s of schedule %s has fired and is awaited again', f.slot, s.name)
+SELECT 'slot_mismatch', format('slot %s of schedule %s has fired and is awaited again', f.slot, s.name)
 FROM task_engine.schedules s JOIN task_engine.fired_slots f ON f.schedule_id = s.id WHERE f.slot >= s.next_at
 UNION ALL
-SELECT format('claim %s belongs to an instance that was never registered', k.id)
+SELECT 'unknown_instance', format('claim %s belongs to an instance that was never registered', k.id)
 FROM task_engine.claims k LEFT JOIN task_engine.instances i ON i.id = k.instance_id WHERE i.id IS NULL
 UNION ALL
-SELECT format('attempt %s of task %s has said something, but is neither held nor ended', p.attempt, p.task_id)
+SELECT 'report_without_attempt', format('attempt %s of task %s has said something, but is neither held nor ended', p.attempt, p.task_id)
 FROM task_engine.execution_progress p
 LEFT JOIN task_engine.ended_executions e ON e.task_id = p.task_id AND e.attempt = p.attempt
 LEFT JOIN held h ON h.task_id = p.task_id AND h.attempt = p.attempt
 WHERE e.task_id IS NULL AND h.task_id IS NULL
 UNION ALL
-SELECT format('attempt %s of task %s has line %s, but has said %s lines', l.attempt, l.task_id, l.line, coalesce(p.lines, 0))
+SELECT 'log_line_out_of_range', format('attempt %s of task %s has line %s, but has said %s lines', l.attempt, l.task_id, l.line, coalesce(p.lines, 0))
 FROM (SELECT task_id, attempt, max(line) AS line FROM task_engine.execution_logs GROUP BY task_id, attempt) l
 LEFT JOIN task_engine.execution_progress p ON p.task_id = l.task_id AND p.attempt = l.attempt
 WHERE l.line > coalesce(p.lines, 0)
 UNION ALL
-SELECT format('attempt %s of task %s was to be cancelled, but has not ended', c.attempt, c.task_id)
+SELECT 'cancellation_without_end', format('attempt %s of task %s was to be cancelled, but has not ended', c.attempt, c.task_id)
 FROM task_engine.cancellations c
 LEFT JOIN task_engine.ended_executions e ON e.task_id = c.task_id AND e.attempt = c.attempt
 WHERE e.task_id IS NULL
 UNION ALL
-SELECT format('the unique key %L of class %s belongs to task %s, which is not there', u.unique_key, u.task_class, u.task_id)
+SELECT 'unique_key_mismatch', format('the unique key %L of class %s belongs to task %s, which is not there', u.unique_key, u.task_class, u.task_id)
 FROM task_engine.unique_tasks u LEFT JOIN task_engine.created_tasks c ON c.id = u.task_id WHERE c.id IS NULL
 UNION ALL
-SELECT format('the unique key %L of class %s belongs to task %s, which has another class or key', u.unique_key, u.task_class, u.task_id)
+SELECT 'unique_key_mismatch', format('the unique key %L of class %s belongs to task %s, which has another class or key', u.unique_key, u.task_class, u.task_id)
 FROM task_engine.unique_tasks u JOIN task_engine.created_tasks c ON c.id = u.task_id
 WHERE (c.task_class, task_engine.readable(c.context) ->> 'unique_key') IS DISTINCT FROM (u.task_class, u.unique_key)
 UNION ALL
-SELECT format('%s of task %s cannot be read: %s', bad.what, bad.id, bad.why)
+SELECT 'unreadable_value', format('%s of task %s cannot be read: %s', bad.what, bad.id, bad.why)
 FROM (
   SELECT c.id, 'the parameters' AS what, task_engine.unreadable(c.task_parameters) AS why
   FROM task_engine.created_tasks c
@@ -85,10 +86,10 @@ FROM (
   FROM task_engine.late_results l
 ) AS bad WHERE bad.why IS NOT NULL
 UNION ALL
-SELECT format('schedule %s cannot be read: %s', s.name, task_engine.unreadable(s.definition))
+SELECT 'unreadable_value', format('schedule %s cannot be read: %s', s.name, task_engine.unreadable(s.definition))
 FROM task_engine.schedules s WHERE task_engine.unreadable(s.definition) IS NOT NULL
 UNION ALL
-SELECT format('task %s has a time that no calendar can show', t.id)
+SELECT 'time_out_of_range', format('task %s has a time that no calendar can show', t.id)
 FROM (
   SELECT c.id, c.created_at AS one, c.scheduled_at AS other FROM task_engine.created_tasks c
   UNION ALL

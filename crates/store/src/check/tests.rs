@@ -93,7 +93,7 @@ fn no_live_engine_is_one_finding() {
         "1 schedule is due and not fired",
         "it's me (process 7 on h), was heard of 3 s ago",
     ] {
-        assert!(found.reason.contains(words), "{words}: {}", found.reason);
+        assert!(found.message.contains(words), "{words}: {}", found.message);
     }
     assert!(found.remedy.as_deref().unwrap().starts_with("task-engine start"), "{found:?}");
     facts = CheckFacts::default();
@@ -137,7 +137,7 @@ fn long_running_tasks_are_found() {
         let checks = facts.evaluate();
         let found = of(&checks, "long_running_tasks");
         assert_eq!(found.verdict, verdict, "{class} {began}: {found:?}");
-        assert!(verdict == Verdict::Ok || found.reason.contains("5 ("), "{found:?}");
+        assert!(verdict == Verdict::Ok || found.message.contains("5 ("), "{found:?}");
     }
 }
 

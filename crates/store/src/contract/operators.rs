@@ -11,7 +11,7 @@ use task_engine_core::unique::Creation;
 
 use super::{StoreBase, StoreFuture};
 use crate::audit::NewAuditEntry;
-use crate::check::{Check, CheckDepth, Inventory};
+use crate::check::{Check, CheckDepth, Inventory, Violation};
 use crate::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutcome};
 use crate::login::{DatabaseKey, LoginId};
 use crate::token::{NewToken, TokenHash, TokenRow};
@@ -80,9 +80,9 @@ pub trait OperatorStore: StoreBase {
     /// Whether a login was ended, by any dashboard of this database.
     fn is_login_ended(&self, login: LoginId) -> StoreFuture<'_, bool>;
 
-    /// Checks the invariants, and returns every violation as a sentence. Reads everything:
+    /// Checks the invariants, and returns every violation. Reads everything:
     /// not for routine use.
-    fn verify(&self) -> StoreFuture<'_, Vec<String>>;
+    fn verify(&self) -> StoreFuture<'_, Vec<Violation>>;
 
     /// Checks the health of the database. A fact that cannot be determined is a check, too:
     /// this fails only if the database does not answer at all.

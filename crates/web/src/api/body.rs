@@ -74,13 +74,13 @@ pub(super) struct Object<'a> {
     fields: Vec<(String, &'a RawValue)>,
 }
 
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+struct RawFields<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for RawFields<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'de> Visitor<'de> for Collect {
-            type Value = Fields<'de>;
+            type Value = RawFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
                 }
-                Ok(Fields(fields))
+                Ok(RawFields(fields))
             }
         }
         from.deserialize_map(Collect)
@@ -110,7 +110,7 @@ impl<'a> Object<'a> {
                 format!("Expected an object, found {}.", kind(value)),
             ));
         }
-        let Fields(fields) = serde_json::from_str(value.get())
+        let RawFields(fields) = serde_json::from_str(value.get())
             .map_err(|why| ApiError::field(pointer.as_str(), format!("Not JSON: {why}.")))?;
         for (at, (name, _)) in fields.iter().enumerate() {
             let short: String = name.chars().take(100).collect();
@@ -280,7 +280,7 @@ pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
 /// equivalent requests.
 pub(super) fn canonical_with(value: &RawValue, name: &str, other: &str) -> String {
     let mut text = String::new();
-    let Ok(Fields(mut fields)) = serde_json::from_str(value.get()) else { return text };
+    let Ok(RawFields(mut fields)) = serde_json::from_str(value.get()) else { return text };
     fields.sort_by(|one, other| one.0.cmp(&other.0));
     for (field, value) in fields {
         text.push_str(&serde_json::Value::from(field.as_str()).to_string());
@@ -295,7 +295,7 @@ fn write_canonical(text: &str, to: &mut String) {
     let text = text.trim();
     match text.as_bytes().first() {
         Some(b'{') => {
-            let Ok(Fields(mut fields)) = serde_json::from_str(text) else { return };
+            let Ok(RawFields(mut fields)) = serde_json::from_str(text) else { return };
             fields.sort_by(|one, other| one.0.cmp(&other.0));
             to.push('{');
             for (name, value) in fields {

@@ -13,7 +13,7 @@ use task_engine_operations::tasks::{FindOptions, Selection, TaskOperation};
 use task_engine_operations::{Actor, OperationReport};
 
 use super::body::{Body, Object};
-use super::query::{Named, PathTask, Query};
+use super::query::{PathName, PathTask, Query};
 use super::tasks::Listed;
 use super::times::{duration, time};
 use crate::action::perform;
@@ -201,7 +201,7 @@ pub(super) async fn delete_many(
 pub(super) async fn pause_queue(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     body: Body,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
@@ -217,7 +217,7 @@ pub(super) async fn pause_queue(
 pub(super) async fn resume_queue(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     body: Body,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
@@ -231,7 +231,7 @@ pub(super) async fn resume_queue(
 pub(super) async fn recover(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     body: Body,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;

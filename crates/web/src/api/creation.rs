@@ -41,12 +41,12 @@ const FIELDS: [&str; 12] = [
 ];
 
 #[derive(Serialize)]
-struct Created {
-    tasks: Vec<CreatedTask>,
+struct CreatedTasks {
+    tasks: Vec<CreationOutcome>,
 }
 
 #[derive(Serialize)]
-struct CreatedTask {
+struct CreationOutcome {
     id: TaskId,
     new: bool,
     outcome: OperationOutcome,
@@ -74,7 +74,7 @@ pub(super) async fn create(
     let creations = new.create_for(&app, &actor).await?;
     let tasks: Vec<_> = creations
         .iter()
-        .map(|creation| CreatedTask {
+        .map(|creation| CreationOutcome {
             id: creation.id(),
             new: creation.is_new(),
             outcome: creation_outcome(creation),
@@ -86,7 +86,7 @@ pub(super) async fn create(
         [one] => Some((header::LOCATION, app.path(&format!("/api/v1/tasks/{}", one.id)))),
         _ => None,
     };
-    let answer = Answer(Created { tasks });
+    let answer = Answer(CreatedTasks { tasks });
     Ok((status, location.map(|location| AppendHeaders([location])), answer).into_response())
 }
 

@@ -37,9 +37,9 @@ pub(super) async fn metrics(
 
 /// The text of all families.
 #[derive(Default)]
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn family<'a>(
         &mut self,
         name: &str,
@@ -75,7 +75,7 @@ fn number(count: i64) -> f64 {
 }
 
 fn of_store(now: &LiveState) -> String {
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     of_queues(&mut text, now);
     of_engines(&mut text, now);
     let failure_counts = &now.stats.failure_counts;
@@ -93,7 +93,7 @@ fn of_store(now: &LiveState) -> String {
     text.0
 }
 
-fn of_queues(text: &mut Text, now: &LiveState) {
+fn of_queues(text: &mut MetricsText, now: &LiveState) {
     let queues = &now.stats.queues;
     let mut family = |name: &str, help: &str, value: &dyn Fn(&QueueStats) -> f64| {
         let sample = |queue| (vec![("queue", name_of(queue))], value(queue));
@@ -135,7 +135,7 @@ fn name_of(queue: &QueueStats) -> &str {
     &queue.row.name
 }
 
-fn of_engines(text: &mut Text, now: &LiveState) {
+fn of_engines(text: &mut MetricsText, now: &LiveState) {
     let alive = &now.stats.engines;
     let count = f64::from(u32::try_from(alive.len()).unwrap_or(u32::MAX));
     text.one("task_engine_engines_alive", "Live engines.", count);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut text = Text::default();
+        let mut text = MetricsText::default();
         text.family("a", "Help.", [(vec![("queue", "x\"y\\z\n")], 1.5)]);
         assert_eq!(text.0, "# HELP a Help.\n# TYPE a gauge\na{queue=\"x\\\"y\\\\z\\n\"} 1.5\n");
     }

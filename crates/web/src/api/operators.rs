@@ -10,7 +10,7 @@ use task_engine_store::audit::{AuditEntry, AuditFilter};
 use task_engine_store::token::{NewToken, Role, TokenRow, TokenSecret};
 
 use super::body::Body;
-use super::query::{Named, Query};
+use super::query::{PathName, Query};
 use super::times::{duration, time};
 use crate::action::perform;
 use crate::app::App;
@@ -105,7 +105,7 @@ pub(super) async fn create_token(
 pub(super) async fn revoke_token(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     query: Query,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let query = query.with(&["reason"])?;

@@ -114,9 +114,9 @@ impl FromRequestParts<App> for PathTask {
 
 /// The name in the path; it may contain encoded slashes and spaces.
 #[derive(Debug)]
-pub(super) struct Named(pub(super) String);
+pub(super) struct PathName(pub(super) String);
 
-impl FromRequestParts<App> for Named {
+impl FromRequestParts<App> for PathName {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {

@@ -21,7 +21,7 @@ use task_engine_store::schedules::ScheduleError;
 use super::body::{Body, Object};
 use super::changes::reason_of;
 use super::creation::task;
-use super::query::{Named, Query};
+use super::query::{PathName, Query};
 use super::times::duration;
 use crate::action::perform;
 use crate::app::App;
@@ -94,13 +94,16 @@ impl From<&ScheduleRow> for ScheduleView {
 }
 
 #[derive(Serialize)]
-pub(super) struct Page {
+pub(super) struct SchedulePage {
     schedules: Vec<ScheduleView>,
     /// Where to go on: `after` of the next page.
     next: Option<String>,
 }
 
-pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<Page>, ApiError> {
+pub(super) async fn list(
+    State(app): State<App>,
+    query: Query,
+) -> Result<Answer<SchedulePage>, ApiError> {
     let query = query.with(&["after", "limit"])?;
     let limit = query.limit(100, 500)?;
     let after = query.text("after");
@@ -110,7 +113,7 @@ pub(super) async fn list(State(app): State<App>, query: Query) -> Result<Answer<
     let rows = app.schedules(after, limit).await?;
     let last = rows.last().filter(|_| rows.len() >= limit as usize);
     let next = last.map(|last| last.name.clone());
-    Ok(Answer(Page { schedules: rows.iter().map(ScheduleView::from).collect(), next }))
+    Ok(Answer(SchedulePage { schedules: rows.iter().map(ScheduleView::from).collect(), next }))
 }
 
 #[derive(Serialize)]
@@ -128,7 +131,7 @@ pub(super) struct ScheduleDetailsView {
 
 pub(super) async fn show(
     State(app): State<App>,
-    Named(name): Named,
+    PathName(name): PathName,
     query: Query,
 ) -> Result<Answer<ScheduleDetailsView>, ApiError> {
     query.with(&[])?;
@@ -195,7 +198,7 @@ pub(super) async fn create(
 pub(super) async fn write(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     body: Body,
 ) -> Result<(StatusCode, Answer<OperationReport>), ApiError> {
     let object = body.object(&FIELDS)?;
@@ -220,7 +223,7 @@ pub(super) async fn write(
 pub(super) async fn remove(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     query: Query,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let query = query.with(&["reason"])?;
@@ -234,7 +237,7 @@ pub(super) async fn remove(
 pub(super) async fn pause(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     body: Body,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
@@ -248,7 +251,7 @@ pub(super) async fn pause(
 pub(super) async fn resume(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     body: Body,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;
@@ -262,7 +265,7 @@ pub(super) async fn resume(
 pub(super) async fn run(
     State(app): State<App>,
     actor: Actor,
-    Named(name): Named,
+    PathName(name): PathName,
     body: Body,
 ) -> Result<Answer<OperationReport>, ApiError> {
     let reason = reason_of(&body)?;

@@ -30,7 +30,7 @@ impl From<FoundTask> for Listed {
 }
 
 #[derive(Serialize)]
-pub(super) struct Page {
+pub(super) struct TaskPage {
     tasks: Vec<Listed>,
     /// `before` of the next page.
     next: Option<TaskId>,
@@ -41,7 +41,7 @@ pub(super) async fn list(
     State(app): State<App>,
     actor: Actor,
     query: Query,
-) -> Result<Answer<Page>, ApiError> {
+) -> Result<Answer<TaskPage>, ApiError> {
     let query = query.with(&["filter", "before", "limit"])?;
     let search = Search {
         filter: query.filter(&app, &actor).await?,
@@ -51,7 +51,7 @@ pub(super) async fn list(
     };
     let found = search.run(&*app.store).await?;
     let tasks = found.tasks.into_iter().map(Listed::from).collect();
-    Ok(Answer(Page { tasks, next: found.next, at: found.now }))
+    Ok(Answer(TaskPage { tasks, next: found.next, at: found.now }))
 }
 
 pub(super) async fn show(
@@ -64,7 +64,7 @@ pub(super) async fn show(
 }
 
 #[derive(Serialize)]
-pub(super) struct Log {
+pub(super) struct LogPage {
     lines: Vec<LogRow>,
     /// `after` of the next page.
     next: Option<String>,
@@ -74,7 +74,7 @@ pub(super) async fn logs(
     State(app): State<App>,
     PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<Log>, ApiError> {
+) -> Result<Answer<LogPage>, ApiError> {
     let query = query.with(&["attempt", "after", "limit"])?;
     let after = query.text("after").map(log_position).transpose()?;
     let limit = query.limit(200, 500)?;
@@ -83,7 +83,7 @@ pub(super) async fn logs(
     let lines = app.logs(&app.task(id).await?, &filter).await?;
     let last = lines.last().filter(|_| lines.len() >= limit as usize);
     let next = last.map(|last| format!("{}.{}", last.attempt, last.line));
-    Ok(Answer(Log { lines, next }))
+    Ok(Answer(LogPage { lines, next }))
 }
 
 /// An attempt and a line: `2.17`.

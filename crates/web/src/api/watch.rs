@@ -12,7 +12,7 @@ use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 use task_engine_operations::stats::{QueueStats, Stats};
 use task_engine_store::check::Check;
 
-use super::query::{Named, Query};
+use super::query::{PathName, Query};
 use crate::access::Actor;
 use crate::app::App;
 use crate::error::ApiError;
@@ -23,7 +23,7 @@ pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer
 }
 
 #[derive(Serialize)]
-pub(super) struct QueueList {
+pub(super) struct QueuesView {
     queues: Vec<QueueView>,
     at: Timestamp,
 }
@@ -38,7 +38,7 @@ struct QueueView {
 pub(super) async fn queues(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<QueueList>, ApiError> {
+) -> Result<Answer<QueuesView>, ApiError> {
     query.with(&[])?;
     let now = app.cache.now().await?;
     let queue = |stats: &QueueStats| QueueView {
@@ -46,7 +46,7 @@ pub(super) async fn queues(
         stats: stats.clone(),
     };
     let queues = now.stats.queues.iter().map(queue).collect();
-    Ok(Answer(QueueList { queues, at: now.activity.now }))
+    Ok(Answer(QueuesView { queues, at: now.activity.now }))
 }
 
 #[derive(Serialize)]
@@ -137,7 +137,7 @@ pub(super) struct FlowView {
 
 pub(super) async fn flow(
     State(app): State<App>,
-    Named(correlation_id): Named,
+    PathName(correlation_id): PathName,
     query: Query,
 ) -> Result<Answer<FlowView>, ApiError> {
     let query = query.with(&["after", "limit"])?;

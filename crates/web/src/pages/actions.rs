@@ -16,9 +16,9 @@ use crate::error::ApiError;
 
 /// The fields of a form, in order; some may come several times.
 #[derive(Debug, Default)]
-pub(crate) struct Fields(Vec<(String, String)>);
+pub(crate) struct FormFields(Vec<(String, String)>);
 
-impl Fields {
+impl FormFields {
     pub(crate) fn read(RawForm(bytes): &RawForm) -> Self {
         let pairs = form_urlencoded::parse(bytes);
         Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
@@ -67,7 +67,7 @@ impl Fields {
 pub(crate) async fn perform_and_return<W>(
     app: &App,
     actor: &Actor,
-    fields: &Fields,
+    fields: &FormFields,
     work: impl FnOnce(Operator) -> W,
 ) -> Result<Response, ApiError>
 where
@@ -90,7 +90,7 @@ async fn change_tasks(
     form: RawForm,
     operation: TaskOperation,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let selection = fields.selection(&app)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.change_tasks(operation, &selection).await
@@ -135,7 +135,7 @@ pub(crate) async fn recover(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let name = fields.need("instance")?.to_owned();
     perform_and_return(
         &app,
@@ -151,7 +151,7 @@ pub(crate) async fn pause_queue(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let reason = fields.get("reason").map(str::to_owned);
     let pause = QueuePause::new(fields.need("queue")?, reason)
         .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
@@ -166,7 +166,7 @@ pub(crate) async fn resume_queue(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let name = fields.need("queue")?.to_owned();
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.resume_queue(&name).await

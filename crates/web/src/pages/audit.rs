@@ -10,7 +10,7 @@ use task_engine_core::parse::past_time;
 use task_engine_core::task::TaskId;
 use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
-use super::actions::Fields;
+use super::actions::FormFields;
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -32,7 +32,7 @@ pub(crate) async fn page(
     viewer: Viewer,
     query: RawQuery,
 ) -> Result<Markup, ApiError> {
-    let fields = Fields::of_query(&query);
+    let fields = FormFields::of_query(&query);
     let now = app.cache.now().await?.stats.at;
     let filter = filter(&app, &fields, now)?;
     let entries = app.store.audit_page(&filter).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn page(
     Ok(layout::page(&app, &viewer, "Audit", "/audit", main).await)
 }
 
-fn filter(app: &App, fields: &Fields, now: Timestamp) -> Result<AuditFilter, ApiError> {
+fn filter(app: &App, fields: &FormFields, now: Timestamp) -> Result<AuditFilter, ApiError> {
     let zoned = now.to_zoned(app.zone.clone());
     let time = |name| {
         let read = |text| past_time(text, &zoned).map_err(|why| ApiError::parameter(name, why));
@@ -84,7 +84,7 @@ fn filter(app: &App, fields: &Fields, now: Timestamp) -> Result<AuditFilter, Api
     })
 }
 
-fn form(app: &App, fields: &Fields, filter: &AuditFilter) -> Markup {
+fn form(app: &App, fields: &FormFields, filter: &AuditFilter) -> Markup {
     html! {
         form .card .narrow method="get" action=(app.path("/audit")) {
             div .fields {
@@ -105,7 +105,7 @@ fn form(app: &App, fields: &Fields, filter: &AuditFilter) -> Markup {
 }
 
 /// The address of this page with the same filter.
-fn address(app: &App, fields: &Fields, before: Option<i64>) -> String {
+fn address(app: &App, fields: &FormFields, before: Option<i64>) -> String {
     let given = FIELDS.iter().filter_map(|(name, ..)| Some((*name, fields.get(name)?)));
     let mut pairs: Vec<_> = given.map(|(name, text)| format!("{name}={}", encoded(text))).collect();
     pairs.extend(before.map(|id| format!("before={id}")));
@@ -146,14 +146,14 @@ fn table(app: &App, entries: &[AuditEntry], now: Timestamp) -> Markup {
 
 fn outcome(entry: &AuditEntry) -> Markup {
     let class = match entry.outcome {
-        AuditOutcome::Asked => "off",
+        AuditOutcome::Started => "off",
         AuditOutcome::Done => "good",
         AuditOutcome::Refused => "warn",
         AuditOutcome::Failed => "bad",
     };
     html! {
         (parts::state(class, entry.outcome.as_str()))
-        @if entry.outcome == AuditOutcome::Asked {
+        @if entry.outcome == AuditOutcome::Started {
             small .under { "the outcome is an entry of its own" }
         } @else {
             small .under { (task_engine_operations::report::audit_sentence(entry)) }

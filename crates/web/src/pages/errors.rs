@@ -12,7 +12,7 @@ use task_engine_operations::errors::{ErrorGroup, Failures, HOURS, LIMIT};
 use task_engine_operations::search::SearchPage;
 use task_engine_store::token::Role::Viewer as AsViewer;
 
-use super::actions::Fields;
+use super::actions::FormFields;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -31,7 +31,7 @@ struct ErrorsQuery {
 }
 
 impl ErrorsQuery {
-    fn read(fields: &Fields) -> Result<Self, ApiError> {
+    fn read(fields: &FormFields) -> Result<Self, ApiError> {
         let status = match fields.get("status").unwrap_or("failed") {
             "failed" => TaskStatus::Failed,
             "waiting" => TaskStatus::Waiting,
@@ -59,7 +59,7 @@ impl ErrorsQuery {
 }
 
 async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<Markup, ApiError> {
-    let query = ErrorsQuery::read(&Fields::of_query(&raw))?;
+    let query = ErrorsQuery::read(&FormFields::of_query(&raw))?;
     let failures = query.find(&app).await?;
     let groups = failures.groups();
     let main = html! {

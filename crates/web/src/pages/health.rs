@@ -99,7 +99,7 @@ fn table(checks: &[Check]) -> Markup {
                         tr data-key=(check.name) {
                             td { (verdict(check.verdict)) }
                             td .nowrap { (check.title()) }
-                            td { (check.reason) @if let Some(remedy) = &check.remedy { (remedy_block(remedy)) } }
+                            td { (check.message) @if let Some(remedy) = &check.remedy { (remedy_block(remedy)) } }
                         }
                     }
                 }

@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::guard::{self, COOKIE, Theme};
 use crate::layout;
-use crate::session::{self, MAX_AGE_SECS, Session};
+use crate::session::{self, LoginSession, MAX_AGE_SECS};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct LoginQuery {
@@ -76,7 +76,8 @@ pub(crate) async fn log_in(
     // reset the limit of wrong passwords either.
     if let Some(actor) = guard::by_token(&app, secret).await? {
         let hash = secret.parse::<TokenSecret>().map(|secret| session::to_hex(&secret.hash())).ok();
-        return start_session(&app, Session::new(actor.name, actor.role, hash), &login.to).await;
+        return start_session(&app, LoginSession::new(actor.name, actor.role, hash), &login.to)
+            .await;
     }
     if app.login_failures.too_many(from) {
         return Err(ApiError::too_many("Too many wrong passwords; wait a minute."));
@@ -91,10 +92,10 @@ pub(crate) async fn log_in(
         return Ok((axum::http::StatusCode::UNAUTHORIZED, page).into_response());
     }
     app.login_failures.succeeded(from);
-    start_session(&app, Session::new("admin".to_owned(), Role::Admin, None), &login.to).await
+    start_session(&app, LoginSession::new("admin".to_owned(), Role::Admin, None), &login.to).await
 }
 
-async fn start_session(app: &App, session: Session, to: &str) -> Result<Response, ApiError> {
+async fn start_session(app: &App, session: LoginSession, to: &str) -> Result<Response, ApiError> {
     let cookie = session.cookie(app.keys.get(&*app.store).await?).unwrap_or_default();
     let set = set_cookie(app, COOKIE, &cookie, MAX_AGE_SECS);
     Ok((AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(app, to))).into_response())
@@ -102,7 +103,7 @@ async fn start_session(app: &App, session: Session, to: &str) -> Result<Response
 
 /// Audits repeated failures once, not each of them.
 async fn audit_attack(app: &App, from: &str) {
-    let entry = NewAuditEntry::asked("anonymous", "login", from, None, Json::empty_object());
+    let entry = NewAuditEntry::started("anonymous", "login", from, None, Json::empty_object());
     if let Ok(entry) = entry
         && let Ok(id) = app.store.audit(&entry).await
     {

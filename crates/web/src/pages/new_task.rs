@@ -8,8 +8,8 @@ use task_engine_core::task::NewTask;
 use task_engine_core::unique::Unique;
 use task_engine_store::token::Role::Operator;
 
-use super::actions::{Fields, perform_and_return};
-use super::task_form::{self, Field, FieldError, lists, parameters_field};
+use super::actions::{FormFields, perform_and_return};
+use super::task_form::{self, FormError, FormField, lists, parameters_field};
 use super::tasks::KnownNames;
 use crate::access::Actor;
 use crate::action::{NewTasks, mark_all, mark_of, one_time};
@@ -24,7 +24,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 
 /// The query fills the fields: for links to a similar task.
 async fn page(State(app): State<App>, viewer: Viewer, query: RawQuery) -> Result<Markup, ApiError> {
-    form(&app, &viewer, &Fields::of_query(&query), None).await
+    form(&app, &viewer, &FormFields::of_query(&query), None).await
 }
 
 async fn create(
@@ -33,12 +33,12 @@ async fn create(
     actor: Actor,
     body: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&body);
+    let fields = FormFields::read(&body);
     let now = app.cache.now().await?.stats.at;
     let task = match task(&app, &fields, now) {
         Ok(task) => match app.check_placeholders([(&task, String::new())]).await {
             Ok(()) => Ok(task),
-            Err(misplaced) => Err(FieldError::new("parameters", &misplaced.detail)),
+            Err(misplaced) => Err(FormError::new("parameters", &misplaced.detail)),
         },
         invalid => invalid,
     };
@@ -62,7 +62,7 @@ async fn create(
 async fn once(
     app: &App,
     task: NewTask,
-    fields: &Fields,
+    fields: &FormFields,
     RawForm(body): &RawForm,
 ) -> Result<NewTasks, ApiError> {
     let mut tasks = vec![task];
@@ -75,12 +75,12 @@ async fn once(
     Ok(NewTasks { tasks, marks: Some(marks) })
 }
 
-fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, FieldError> {
+fn task(app: &App, fields: &FormFields, now: jiff::Timestamp) -> Result<NewTask, FormError> {
     let parameters = task_form::parameters(fields.get("parameters").unwrap_or_default())?;
     let class = fields.get("class").unwrap_or_default();
-    let mut task = NewTask::new(class, parameters).map_err(|bad| FieldError::new("class", &bad))?;
+    let mut task = NewTask::new(class, parameters).map_err(|bad| FormError::new("class", &bad))?;
     if let Some(queue) = fields.get("queue") {
-        task = task.queue(queue).map_err(|bad| FieldError::new("queue", &bad))?;
+        task = task.queue(queue).map_err(|bad| FormError::new("queue", &bad))?;
     }
     if let Some(priority) = task_form::priority(fields)? {
         task = task.priority(priority);
@@ -89,7 +89,7 @@ fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Fie
         task.due = due;
     }
     match fields.get("unique") {
-        Some(key) => task.unique(Unique::by(key)).map_err(|bad| FieldError::new("unique", &bad)),
+        Some(key) => task.unique(Unique::by(key)).map_err(|bad| FormError::new("unique", &bad)),
         None => Ok(task),
     }
 }
@@ -97,13 +97,13 @@ fn task(app: &App, fields: &Fields, now: jiff::Timestamp) -> Result<NewTask, Fie
 async fn form(
     app: &App,
     viewer: &Viewer,
-    fields: &Fields,
-    error: Option<&FieldError>,
+    fields: &FormFields,
+    error: Option<&FormError>,
 ) -> Result<Markup, ApiError> {
     let known = KnownNames::of(&*app.cache.now().await?);
     let value = |name: &str| fields.get(name).unwrap_or_default();
     let field = |name, label, hint, list, required| {
-        Field { name, label, hint, value: value(name), list, required }.show(error)
+        FormField { name, label, hint, value: value(name), list, required }.show(error)
     };
     let main = html! {
         h1 { "New task" }
@@ -119,7 +119,7 @@ async fn form(
                     (field("priority", "Priority", "Higher runs first. Empty: 0.", None, false))
                     (parameters_field(value("parameters"), "Empty: {}.", error))
                     (field("at", "Scheduled at", "2026-12-24 18:00, or the next 18:00. Empty: now.", None, false))
-                    (field("in", "Or after a delay of", "10m, 1h30m, 2 days.", None, false))
+                    (field("after", "Or after", "10m, 1h30m, 2 days.", None, false))
                     (field("unique", "Unique key", "No task is created if one of this class with this key waits or runs.", None, false))
                 }
                 button { "Create" }

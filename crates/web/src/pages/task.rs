@@ -22,7 +22,7 @@ use task_engine_core::task::{TaskDetails, TaskId};
 use task_engine_operations::why::Explanation;
 use task_engine_store::token::Role::{Admin, Operator, Viewer as AsViewer};
 
-use super::actions::Fields;
+use super::actions::FormFields;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -52,7 +52,7 @@ async fn page(
     headers: HeaderMap,
 ) -> Result<Markup, ApiError> {
     let id = id_of(&id)?;
-    let fields = Fields::of_query(&query);
+    let fields = FormFields::of_query(&query);
     let (why, redacted) = app.why(id).await?;
     let task = &redacted.task;
     let (flow, own) = flow::read(&app, task).await?;

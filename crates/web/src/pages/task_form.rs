@@ -9,33 +9,33 @@ use task_engine_core::json::Json;
 use task_engine_core::parse;
 use task_engine_core::task::Due;
 
-use super::actions::Fields;
+use super::actions::FormFields;
 use super::tasks::KnownNames;
 use crate::app::App;
 
 /// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FieldError {
+pub(crate) struct FormError {
     pub(crate) field: &'static str,
     pub(crate) why: String,
     /// The invalid line, and a mark below the position.
     pub(crate) excerpt: Option<String>,
 }
 
-impl FieldError {
+impl FormError {
     pub(crate) fn new(field: &'static str, why: &(impl ToString + ?Sized)) -> Self {
         Self { field, why: why.to_string(), excerpt: None }
     }
 }
 
 /// Reads a JSON object; empty is `{}`.
-pub(crate) fn parameters(text: &str) -> Result<Json, FieldError> {
+pub(crate) fn parameters(text: &str) -> Result<Json, FormError> {
     let text = text.replace("\r\n", "\n");
     let text = text.trim();
     if text.is_empty() {
         return Ok(Json::empty_object());
     }
-    Json::parse_object(text).map_err(|bad| FieldError {
+    Json::parse_object(text).map_err(|bad| FormError {
         field: "parameters",
         why: bad.to_string(),
         excerpt: excerpt(text, &bad),
@@ -64,24 +64,28 @@ fn excerpt(text: &str, bad: &InvalidJson) -> Option<String> {
     Some(format!("{head}{tail}\n{}^", " ".repeat(head.chars().count())))
 }
 
-/// A time or a delay; `None` if neither is given.
-pub(crate) fn due(app: &App, fields: &Fields, now: Timestamp) -> Result<Option<Due>, FieldError> {
-    match (fields.get("at"), fields.get("in")) {
-        (Some(_), Some(_)) => Err(FieldError::new("in", "give a time or a delay, not both")),
+/// A time, or a duration from now; `None` if neither is given.
+pub(crate) fn due(
+    app: &App,
+    fields: &FormFields,
+    now: Timestamp,
+) -> Result<Option<Due>, FormError> {
+    match (fields.get("at"), fields.get("after")) {
+        (Some(_), Some(_)) => Err(FormError::new("after", "give a time or a duration, not both")),
         (Some(at), None) => parse::future_time(at, &now.to_zoned(app.zone.clone()))
             .map(|time| Some(Due::At(time)))
-            .map_err(|why| FieldError::new("at", &why)),
-        (None, Some(delay)) => parse::duration(delay)
-            .map(|delay: Duration| Some(Due::After(delay)))
-            .map_err(|why| FieldError::new("in", &why)),
+            .map_err(|why| FormError::new("at", &why)),
+        (None, Some(after)) => parse::duration(after)
+            .map(|after: Duration| Some(Due::After(after)))
+            .map_err(|why| FormError::new("after", &why)),
         (None, None) => Ok(None),
     }
 }
 
-pub(crate) fn priority(fields: &Fields) -> Result<Option<i32>, FieldError> {
+pub(crate) fn priority(fields: &FormFields) -> Result<Option<i32>, FormError> {
     let read = |text: &str| {
         text.parse().map_err(|_| {
-            FieldError::new(
+            FormError::new(
                 "priority",
                 &format!("{text:?} is not a priority; write a whole number, higher runs first"),
             )
@@ -91,7 +95,7 @@ pub(crate) fn priority(fields: &Fields) -> Result<Option<i32>, FieldError> {
 }
 
 /// A field with its label, its hint, or its error.
-pub(crate) struct Field<'a> {
+pub(crate) struct FormField<'a> {
     pub(crate) name: &'static str,
     pub(crate) label: &'a str,
     pub(crate) hint: &'a str,
@@ -101,8 +105,8 @@ pub(crate) struct Field<'a> {
     pub(crate) required: bool,
 }
 
-impl Field<'_> {
-    pub(crate) fn show(&self, error: Option<&FieldError>) -> Markup {
+impl FormField<'_> {
+    pub(crate) fn show(&self, error: Option<&FormError>) -> Markup {
         let wrong = error.filter(|error| error.field == self.name);
         let about = format!("about-{}", self.name);
         html! {
@@ -118,7 +122,7 @@ impl Field<'_> {
 }
 
 /// The text area of the parameters.
-pub(crate) fn parameters_field(value: &str, hint: &str, error: Option<&FieldError>) -> Markup {
+pub(crate) fn parameters_field(value: &str, hint: &str, error: Option<&FormError>) -> Markup {
     let wrong = error.filter(|error| error.field == "parameters");
     html! {
         div .wide {
@@ -133,7 +137,7 @@ pub(crate) fn parameters_field(value: &str, hint: &str, error: Option<&FieldErro
     }
 }
 
-fn hint_or_error(id: &str, hint: &str, wrong: Option<&FieldError>) -> Markup {
+fn hint_or_error(id: &str, hint: &str, wrong: Option<&FormError>) -> Markup {
     html! {
         div id=(id) .hint {
             @if let Some(wrong) = wrong {
@@ -156,7 +160,7 @@ pub(crate) fn lists(known: &KnownNames) -> Markup {
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> FieldError {
+    fn wrong(text: &str) -> FormError {
         parameters(text).unwrap_err()
     }
 

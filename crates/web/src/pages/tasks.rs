@@ -17,7 +17,7 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
 
-use super::actions::Fields;
+use super::actions::FormFields;
 use crate::app::{App, encoded};
 use crate::cache::LiveState;
 use crate::error::ApiError;
@@ -48,7 +48,7 @@ struct TasksQuery {
 }
 
 async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<Response, ApiError> {
-    let query = TasksQuery::read(&app, &Fields::of_query(&raw))?;
+    let query = TasksQuery::read(&app, &FormFields::of_query(&raw))?;
     let now = app.cache.now().await?;
     let found = match &query.filter {
         Ok(filter) => {
@@ -73,7 +73,7 @@ async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<R
 }
 
 impl TasksQuery {
-    fn read(app: &App, fields: &Fields) -> Result<Self, ApiError> {
+    fn read(app: &App, fields: &FormFields) -> Result<Self, ApiError> {
         let text = fields.get("filter").unwrap_or_default().to_owned();
         let before = fields.get("before").map(str::parse).transpose();
         let before = before.map_err(|why: ParseError| ApiError::field("/before", why))?;
@@ -278,7 +278,7 @@ pub(crate) fn preview_address(app: &App, verb: TaskOperation, filter: &str, back
 }
 
 async fn suggestions(State(app): State<App>, raw: RawQuery) -> Result<Json<Suggestions>, ApiError> {
-    let fields = Fields::of_query(&raw);
+    let fields = FormFields::of_query(&raw);
     let text = fields.all("text").next().unwrap_or_default();
     let at = fields.get("at").and_then(|at| at.parse().ok()).unwrap_or(usize::MAX);
     let known = KnownNames::of(&*app.cache.now().await?);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_store::token::TokenRow;
 
-use super::actions::{Fields, perform_and_return};
+use super::actions::{FormFields, perform_and_return};
 use crate::access::Actor;
 use crate::app::App;
 use crate::error::ApiError;
@@ -99,7 +99,7 @@ pub(crate) async fn revoke_token(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let name = fields.need("name")?.to_owned();
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.revoke_token(&name).await

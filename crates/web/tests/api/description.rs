@@ -87,6 +87,114 @@ fn follow<'a>(description: &'a Value, reference: &str) -> &'a Value {
     description.pointer(reference.strip_prefix('#').unwrap()).unwrap_or(&Value::Null)
 }
 
+/// Each closed list of the document has the tokens of its type, and no others.
+#[tokio::test]
+async fn enums_list_every_token() {
+    use task_engine_core::cancel::CancelOutcome;
+    use task_engine_core::instance::InstanceState;
+    use task_engine_core::report::LogLevel;
+    use task_engine_core::schedule::Overlap;
+    use task_engine_core::schedule::history::ScheduleEventKind;
+    use task_engine_core::task::{ExecutionStatus, TaskStatus};
+    use task_engine_core::unique::OnConflict;
+    use task_engine_operations::OperationOutcome;
+    use task_engine_operations::why::Reason;
+    use task_engine_store::audit::AuditOutcome;
+    use task_engine_store::check::{CHECK_NAMES, Verdict};
+
+    fn tokens(list: impl serde::Serialize) -> Vec<String> {
+        let mut tokens: Vec<String> =
+            serde_json::from_value(serde_json::to_value(list).unwrap()).unwrap();
+        tokens.sort();
+        tokens
+    }
+    let executions = [
+        ExecutionStatus::Running,
+        ExecutionStatus::Success,
+        ExecutionStatus::Failure,
+        ExecutionStatus::Snoozed,
+        ExecutionStatus::Cancelled,
+    ];
+    let cancels = [
+        CancelOutcome::Pending,
+        CancelOutcome::Unanswered,
+        CancelOutcome::Acknowledged,
+        CancelOutcome::Killed,
+        CancelOutcome::Ignored,
+    ];
+    let instances = [
+        InstanceState::Alive,
+        InstanceState::ProcessGone,
+        InstanceState::Dead,
+        InstanceState::Stopped,
+        InstanceState::Lost,
+    ];
+    let events = [
+        ScheduleEventKind::SkippedMissed,
+        ScheduleEventKind::SkippedOverlap,
+        ScheduleEventKind::Manual,
+    ];
+    let creations = [OperationOutcome::Created, OperationOutcome::Kept, OperationOutcome::Replaced];
+    let verdicts = [Verdict::Ok, Verdict::Unknown, Verdict::Warning, Verdict::Wrong];
+    let overlaps = [Overlap::Allow, Overlap::Skip, Overlap::Wait];
+    // By the schema, or by the end of the pointer.
+    let known = [
+        ("/Execution/properties/status", tokens(executions)),
+        ("/executions/items/properties/status", tokens(executions)),
+        ("/cancel/properties/outcome", tokens(cancels)),
+        ("/tasks/items/properties/outcome", tokens(creations)),
+        ("/entries/items/properties/outcome", tokens(AuditOutcome::ALL)),
+        ("/checks/items/properties/name", tokens(CHECK_NAMES.to_vec())),
+        ("/counts/propertyNames", tokens(OperationOutcome::ALL)),
+        ("/status", tokens(TaskStatus::ALL)),
+        ("/ends_task", tokens(TaskStatus::ALL)),
+        ("/on_conflict", tokens(OnConflict::ALL.map(OnConflict::as_str))),
+        ("/level", tokens(LogLevel::ALL)),
+        ("/reason", tokens(Reason::TOKENS.to_vec())),
+        ("/verdict", tokens(verdicts)),
+        ("/state", tokens(instances)),
+        ("/overlap", tokens(overlaps)),
+        ("/kind", tokens(events)),
+        ("/role", tokens(Role::ALL)),
+        ("/sampled_fields/items", tokens(["last_error"])),
+        ("/depth/schema", tokens(["quick", "standard"])),
+    ];
+    let tables = sqlite().await;
+    let description = description(&tables.open()).await;
+    let mut lists = Vec::new();
+    enums(&description["components"], "", &mut lists);
+    let mut used = BTreeSet::new();
+    for (pointer, mut list) in lists {
+        let (end, expected) = known
+            .iter()
+            .find(|(end, _)| pointer.ends_with(end))
+            .unwrap_or_else(|| panic!("{pointer}: the test does not know its type"));
+        list.sort();
+        assert_eq!(list, *expected, "{pointer}");
+        used.insert(*end);
+    }
+    assert_eq!(used.len(), known.len(), "the document uses {used:?}");
+}
+
+fn enums(value: &Value, pointer: &str, to: &mut Vec<(String, Vec<String>)>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(list) = fields.get("enum") {
+                to.push((pointer.to_owned(), serde_json::from_value(list.clone()).unwrap()));
+            }
+            for (name, value) in fields {
+                enums(value, &format!("{pointer}/{name}"), to);
+            }
+        }
+        Value::Array(values) => {
+            for (at, value) in values.iter().enumerate() {
+                enums(value, &format!("{pointer}/{at}"), to);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Exactly the described query parameters are accepted.
 #[tokio::test]
 async fn query_parameters_match() {

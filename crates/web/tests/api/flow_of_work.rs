@@ -225,7 +225,7 @@ async fn tokens_and_audit(client: &Client) {
                     && entry["outcome"] == outcome
             })
         };
-        assert!(of("asked") && of("done"), "{action}");
+        assert!(of("started") && of("done"), "{action}");
     }
     let created = entries.iter().filter(|entry| entry["action"] == "tasks.create").count();
     assert_eq!(created, 0, "tasks say themselves who created them");

@@ -72,7 +72,7 @@ async fn guessing_is_limited_and_audited() {
     let audit =
         tables.store.audit_page(&task_engine_store::audit::AuditFilter::newest(100)).await.unwrap();
     let noted: Vec<_> = audit.iter().filter(|entry| entry.action == "login").collect();
-    assert_eq!(noted.len(), 2, "asked and refused, once: {noted:?}");
+    assert_eq!(noted.len(), 2, "started and refused, once: {noted:?}");
     let refused = log_in(&client, "guess 20").await;
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "5"));
 }

@@ -31,7 +31,7 @@ async fn task_actions_are_audited() {
     assert_eq!(site.status(id).await, TaskStatus::Waiting);
     assert_eq!(last(&site).await, done("tasks.retry"));
     let flash = site.get(page.goes_to()).await.ok();
-    has(&flash, "1 task: waits again");
+    has(&flash, &format!("Task {id} was retried"));
 
     site.post("/actions/cancel", &[("ids", &text), ("reason", "no longer")]).await.goes_to();
     assert_eq!(site.status(id).await, TaskStatus::Cancelled);

@@ -25,7 +25,7 @@ async fn form_creates_a_task() {
         ("parameters", "{\r\n \"n\": 1970670598291982290123456789}"),
         ("queue", "mail"),
         ("priority", "-3"),
-        ("in", "1h"),
+        ("after", "1h"),
         ("unique", "ann"),
     ];
     let page = site.post("/actions/create", &fields).await;
@@ -90,7 +90,7 @@ async fn field_errors_keep_the_input() {
         ("priority", "high", "is not a priority"),
         ("at", "tomorrow", "this is not a time"),
         ("at", "2020-01-01 10:00", "use a time in the future"),
-        ("in", "soon", "this is not a duration"),
+        ("after", "soon", "this is not a duration"),
         ("unique", &"x".repeat(600), "a unique key needs 1 to 500 bytes"),
     ] {
         let mut fields = vec![("class", "kept_class"), (field, value)];
@@ -105,7 +105,7 @@ async fn field_errors_keep_the_input() {
             has(&page.text, "value=\"kept_class\"");
         }
     }
-    let both = [("class", "a"), ("at", "18:00"), ("in", "5m")];
+    let both = [("class", "a"), ("at", "18:00"), ("after", "5m")];
     assert_eq!(site.post("/actions/create", &both).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(site.fixture.list(None).await, [], "nothing was created");
 }
@@ -125,7 +125,7 @@ async fn waiting_task_is_edited() {
         ("parameters", "{\"to\":\"ann\"}"),
         ("queue", "default"),
         ("priority", "9"),
-        ("in", "2h"),
+        ("after", "2h"),
         ("reason", "asked for"),
     ];
     assert!(site.post("/actions/edit", &fields).await.goes_to().starts_with(&back));

@@ -362,7 +362,8 @@ impl TestContext {
         let store = self.store();
         let mut evidence = std::mem::take(&mut self.evidence);
         evidence.history = self.block_on(History::read(&*store)).expect("the history is read");
-        evidence.verify = self.block_on(store.verify()).expect("the store is verified");
+        let violations = self.block_on(store.verify()).expect("the store is verified");
+        evidence.verify = violations.iter().map(ToString::to_string).collect();
         let acks = ["acks", "acks_unique"]
             .map(|file| std::fs::read_to_string(self.path(file)).unwrap_or_default())
             .concat();

@@ -140,7 +140,7 @@ pub fn torn_log(ctx: &mut TestContext) {
 fn sound(ctx: &TestContext, copy: &Path) -> Option<usize> {
     let store = ctx.block_on(crate::engine::open(&copy.display().to_string())).expect("it opens");
     match ctx.block_on(store.verify()) {
-        Ok(broken) => assert_eq!(broken, Vec::<String>::new()),
+        Ok(broken) => assert_eq!(broken, []),
         Err(error) if error.to_string().contains("run `task-engine migrate`") => return None,
         Err(error) => panic!("{error}"),
     }
@@ -196,8 +196,8 @@ fn read_damaged(ctx: &TestContext, copy: &Path) -> Result<History, String> {
     let store = ctx.block_on(crate::engine::open(&copy.display().to_string()));
     let store = store.map_err(|error| error.to_string())?;
     let broken = ctx.block_on(store.verify()).map_err(|error| error.to_string())?;
-    if let Some(words) = broken.first() {
-        return Err(words.clone());
+    if let Some(violation) = broken.first() {
+        return Err(violation.to_string());
     }
     ctx.block_on(History::read(&*store)).map_err(|error| error.to_string())
 }

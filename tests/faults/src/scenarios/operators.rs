@@ -170,7 +170,7 @@ pub fn restored_copy(ctx: &mut TestContext) {
     let original = std::mem::replace(&mut ctx.direct, copy.clone());
     let store = ctx.store();
     let settled = ctx.settle_only();
-    assert_eq!(ctx.block_on(store.verify()).expect("verified"), Vec::<String>::new());
+    assert_eq!(ctx.block_on(store.verify()).expect("verified"), []);
     let tasks = ctx.block_on(store.inventory()).expect("counted").tasks;
     ctx.engines.stop("on-the-copy");
     ctx.direct = original;

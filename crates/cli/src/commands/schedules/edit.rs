@@ -215,7 +215,7 @@ pub(super) async fn run(console: &Console, name: &str) -> Result<(), CliError> {
 pub(super) async fn remove(console: &Console, name: &str) -> Result<(), CliError> {
     let store = console.database()?.open(OpenMode::MustExist).await?;
     operator(&store).remove_schedule(name).await?;
-    print(console, name, "is removed; its tasks stay")
+    print(console, name, "was removed; its tasks stay")
 }
 
 fn outcome_of(report: &OperationReport) -> OperationOutcome {

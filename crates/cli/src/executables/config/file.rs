@@ -18,42 +18,42 @@ use toml::Spanned;
 use super::SLOTS_MAX;
 use crate::times::duration;
 
-pub(super) type Name = Spanned<String>;
-pub(super) type Tables<T> = BTreeMap<Name, T>;
-pub(super) type Texts = Spanned<Vec<Spanned<Text>>>;
+pub(super) type SpannedName = Spanned<String>;
+pub(super) type Tables<T> = BTreeMap<SpannedName, T>;
+pub(super) type Texts = Spanned<Vec<Spanned<ConfigText>>>;
 pub(super) type Processes = Spanned<Bounded<1, 1000>>;
 pub(super) type Concurrency = Spanned<Bounded<1, SLOTS_MAX>>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a table")]
-pub(super) struct File {
+pub(super) struct ConfigFile {
     pub(super) class: Tables<ClassTable>,
     pub(super) worker: Tables<WorkerTable>,
     pub(super) schedule: Tables<ScheduleTable>,
-    pub(super) database: Option<Spanned<Text>>,
+    pub(super) database: Option<Spanned<ConfigText>>,
 }
 
 /// For a command that needs only the database: errors elsewhere do not matter.
 #[derive(Debug, Deserialize)]
 pub(super) struct DatabaseOnly {
-    pub(super) database: Option<Spanned<Text>>,
+    pub(super) database: Option<Spanned<ConfigText>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct ClassTable {
-    pub(super) command: Option<Spanned<Command>>,
-    pub(super) worker: Option<Spanned<Text>>,
+    pub(super) command: Option<Spanned<CommandWords>>,
+    pub(super) worker: Option<Spanned<ConfigText>>,
     pub(super) mode: Option<Spanned<ModeName>>,
     pub(super) processes: Option<Processes>,
     pub(super) concurrency: Option<Concurrency>,
-    pub(super) env: Option<Spanned<Tables<Text>>>,
+    pub(super) env: Option<Spanned<Tables<ConfigText>>>,
     pub(super) pass_env: Option<Texts>,
-    pub(super) folder: Option<Spanned<Text>>,
+    pub(super) folder: Option<Spanned<ConfigText>>,
     pub(super) timeout: Option<PositiveDuration>,
     pub(super) grace: Option<PositiveDuration>,
     pub(super) retry: RetryTable,
-    pub(super) queue: Option<Spanned<Text>>,
+    pub(super) queue: Option<Spanned<ConfigText>>,
     pub(super) priority: Option<i32>,
     pub(super) result_bytes: Option<Bounded<1, BYTES_MAX>>,
     pub(super) log_lines: Option<Bounded<0, LINES_MAX>>,
@@ -63,13 +63,13 @@ pub(super) struct ClassTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct WorkerTable {
-    pub(super) command: Option<Spanned<Command>>,
+    pub(super) command: Option<Spanned<CommandWords>>,
     pub(super) classes: Option<Texts>,
     pub(super) processes: Option<Processes>,
     pub(super) concurrency: Option<Concurrency>,
-    pub(super) env: Option<Spanned<Tables<Text>>>,
+    pub(super) env: Option<Spanned<Tables<ConfigText>>>,
     pub(super) pass_env: Option<Texts>,
-    pub(super) folder: Option<Spanned<Text>>,
+    pub(super) folder: Option<Spanned<ConfigText>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -85,12 +85,12 @@ pub(super) struct RetryTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a table")]
 pub(super) struct ScheduleTable {
-    pub(super) class: Option<Spanned<Text>>,
-    pub(super) cron: Option<Spanned<Text>>,
+    pub(super) class: Option<Spanned<ConfigText>>,
+    pub(super) cron: Option<Spanned<ConfigText>>,
     pub(super) every: Option<Spanned<PositiveDuration>>,
-    pub(super) time_zone: Option<Spanned<Text>>,
+    pub(super) time_zone: Option<Spanned<ConfigText>>,
     pub(super) parameters: Option<Spanned<toml::Table>>,
-    pub(super) queue: Option<Spanned<Text>>,
+    pub(super) queue: Option<Spanned<ConfigText>>,
     pub(super) priority: Option<i32>,
     pub(super) missed: Option<Spanned<Parsed<Missed>>>,
     pub(super) overlap: Option<Parsed<Overlap>>,
@@ -109,9 +109,9 @@ pub(super) enum ModeName {
 
 /// A text without the character NUL, which neither programs nor stores take.
 #[derive(Debug, Clone)]
-pub(super) struct Text(String);
+pub(super) struct ConfigText(String);
 
-impl Deref for Text {
+impl Deref for ConfigText {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -119,7 +119,7 @@ impl Deref for Text {
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for ConfigText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         if text.contains('\0') {
@@ -131,19 +131,19 @@ impl<'de> Deserialize<'de> for Text {
 
 /// A program and its arguments.
 #[derive(Debug)]
-pub(super) struct Command(pub(super) Vec<Spanned<Text>>);
+pub(super) struct CommandWords(pub(super) Vec<Spanned<ConfigText>>);
 
-impl<'de> Deserialize<'de> for Command {
+impl<'de> Deserialize<'de> for CommandWords {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Words;
         impl<'de> Visitor<'de> for Words {
-            type Value = Command;
+            type Value = CommandWords;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of texts")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Command, E> {
+            fn visit_str<E: Error>(self, text: &str) -> Result<CommandWords, E> {
                 let words: Vec<_> =
                     text.split_whitespace().map(|word| format!("{word:?}")).collect();
                 Err(E::custom(format!(
@@ -152,12 +152,12 @@ impl<'de> Deserialize<'de> for Command {
                 )))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Command, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CommandWords, A::Error> {
                 let mut words = Vec::new();
                 while let Some(word) = list.next_element()? {
                     words.push(word);
                 }
-                Ok(Command(words))
+                Ok(CommandWords(words))
             }
         }
         from.deserialize_any(Words)
@@ -170,8 +170,8 @@ pub(super) struct PositiveDuration(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for PositiveDuration {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Time;
-        impl Visitor<'_> for Time {
+        struct DurationText;
+        impl Visitor<'_> for DurationText {
             type Value = Duration;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -190,7 +190,7 @@ impl<'de> Deserialize<'de> for PositiveDuration {
                 self.visit_str(&secs.to_string())
             }
         }
-        match from.deserialize_any(Time)? {
+        match from.deserialize_any(DurationText)? {
             time if time.is_zero() => Err(D::Error::custom("this duration cannot be 0")),
             time if time > DELAY_MAX => Err(D::Error::custom("this is more than a year")),
             time => Ok(Self(time)),

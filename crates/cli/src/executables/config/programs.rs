@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 
-use super::file::{Command, Name, Tables, Text, Texts};
+use super::file::{CommandWords, ConfigText, SpannedName, Tables, Texts};
 use super::{Checker, ConfigPurpose, Program};
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -23,11 +23,11 @@ impl Checker<'_> {
     /// The program of a table; `owner` is its kind and name, like `class hello`.
     pub(super) fn program(
         &mut self,
-        owner: (&str, &Name),
-        command: Option<&Spanned<Command>>,
-        env: Option<&Spanned<Tables<Text>>>,
+        owner: (&str, &SpannedName),
+        command: Option<&Spanned<CommandWords>>,
+        env: Option<&Spanned<Tables<ConfigText>>>,
         pass_env: Option<&Texts>,
-        folder: Option<&Spanned<Text>>,
+        folder: Option<&Spanned<ConfigText>>,
     ) -> Option<Program> {
         let environment = self.environment(env, pass_env);
         let folder = self.work_folder(folder);
@@ -45,7 +45,7 @@ impl Checker<'_> {
     }
 
     /// The program, found, and its arguments.
-    fn command(&mut self, command: &Spanned<Command>) -> Option<(PathBuf, Vec<String>)> {
+    fn command(&mut self, command: &Spanned<CommandWords>) -> Option<(PathBuf, Vec<String>)> {
         let words = &command.get_ref().0;
         let Some((program, arguments)) =
             words.split_first().filter(|(program, _)| !program.get_ref().is_empty())
@@ -66,7 +66,7 @@ impl Checker<'_> {
         }
     }
 
-    fn work_folder(&mut self, named: Option<&Spanned<Text>>) -> PathBuf {
+    fn work_folder(&mut self, named: Option<&Spanned<ConfigText>>) -> PathBuf {
         let Some(named) = named else {
             return self.folder.to_owned();
         };
@@ -80,7 +80,7 @@ impl Checker<'_> {
     /// `env` overrides `pass_env`, which overrides what every executable gets.
     fn environment(
         &mut self,
-        env: Option<&Spanned<Tables<Text>>>,
+        env: Option<&Spanned<Tables<ConfigText>>>,
         pass_env: Option<&Texts>,
     ) -> Vec<(String, String)> {
         let mut environment: Vec<(String, String)> = PASSED

@@ -6,13 +6,13 @@ use task_engine_core::json::Json;
 use task_engine_core::schedule::InvalidDefinition;
 use toml::Spanned;
 
-use super::file::{Name, ScheduleTable};
+use super::file::{ScheduleTable, SpannedName};
 use super::{Checker, Executable, nearest, span};
 
 impl Checker<'_> {
     pub(super) fn schedule(
         &mut self,
-        name: &Name,
+        name: &SpannedName,
         table: &ScheduleTable,
         classes: &[Executable],
     ) -> Option<Schedule> {
@@ -50,7 +50,7 @@ impl Checker<'_> {
     }
 
     /// When it fires.
-    fn times(&mut self, name: &Name, table: &ScheduleTable) -> Option<Schedule> {
+    fn times(&mut self, name: &SpannedName, table: &ScheduleTable) -> Option<Schedule> {
         let schedule = name.get_ref();
         match (&table.cron, &table.every) {
             (Some(cron), None) => Some(Schedule::cron(schedule, cron.get_ref().to_string())),
@@ -73,7 +73,7 @@ impl Checker<'_> {
     /// table names others.
     fn task(
         &mut self,
-        name: &Name,
+        name: &SpannedName,
         table: &ScheduleTable,
         classes: &[Executable],
     ) -> Option<NewTask> {

@@ -54,5 +54,7 @@ fn reasons_have_texts() {
         ),
     ] {
         assert_eq!(super::reason(&reason, now, &TimeZone::UTC), text);
+        let token = serde_json::to_value(&reason).unwrap()["reason"].clone();
+        assert!(Reason::TOKENS.contains(&token.as_str().unwrap()), "{token}");
     }
 }

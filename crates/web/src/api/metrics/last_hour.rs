@@ -3,7 +3,7 @@
 
 use task_engine_store::rollup::{BOUNDS_MS, ClassTotal, RollupRow, TimeHistogram};
 
-use super::Text;
+use super::MetricsText;
 
 #[allow(clippy::cast_precision_loss)] // Counts are far below 2^53.
 fn number(count: u64) -> f64 {
@@ -13,7 +13,7 @@ fn number(count: u64) -> f64 {
 pub(super) fn text(rows: &[RollupRow]) -> String {
     let mut classes = ClassTotal::sum(rows);
     classes.sort_by(|one, other| one.class.cmp(&other.class));
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     attempts(&mut text, &classes);
     text.family(
         "task_engine_run_seconds_sum_last_hour",
@@ -35,7 +35,7 @@ pub(super) fn text(rows: &[RollupRow]) -> String {
     text.0
 }
 
-fn attempts(text: &mut Text, classes: &[ClassTotal]) {
+fn attempts(text: &mut MetricsText, classes: &[ClassTotal]) {
     let samples = classes.iter().flat_map(|of| {
         let class = of.class.as_str();
         [("success", of.ok), ("failure", of.failed), ("other", of.other)]
@@ -50,7 +50,7 @@ fn attempts(text: &mut Text, classes: &[ClassTotal]) {
 
 /// Cumulative, for `histogram_quantile`.
 fn buckets<'a>(
-    text: &mut Text,
+    text: &mut MetricsText,
     name: &str,
     help: &str,
     classes: impl Iterator<Item = (&'a str, &'a TimeHistogram)>,

@@ -91,12 +91,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &["idempotency_key"],
         body: Required("NewTasks"),
         statuses: &[200, 201],
-        response: "Created",
+        response: "CreatedTasks",
     },
     bulk(
         "/api/v1/tasks/retry",
         "retryTasks",
-        "Retries ended tasks; without a status in the filter, failed and cancelled ones",
+        "Retries failed and cancelled tasks; without a status in the filter, failed ones",
     ),
     bulk(
         "/api/v1/tasks/cancel",

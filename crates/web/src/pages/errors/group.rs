@@ -13,7 +13,7 @@ use super::{ErrorsQuery, sample, search_range, trend};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::pages::actions::Fields;
+use crate::pages::actions::FormFields;
 use crate::pages::tasks::{address, preview_address, table};
 use crate::parts;
 use task_engine_operations::tasks::TaskOperation;
@@ -30,7 +30,7 @@ pub(super) async fn page(
     if key.len() != 16 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(ApiError::not_found("No such error group."));
     }
-    let fields = Fields::of_query(&raw);
+    let fields = FormFields::of_query(&raw);
     let query = ErrorsQuery::read(&fields)?;
     let trial = trial(&app, &fields).await?;
     let failures = query.find(&app).await?;
@@ -60,7 +60,7 @@ pub(super) async fn page(
 }
 
 /// The task that was retried as a trial.
-async fn trial(app: &App, fields: &Fields) -> Result<Option<TaskDetails>, ApiError> {
+async fn trial(app: &App, fields: &FormFields) -> Result<Option<TaskDetails>, ApiError> {
     let id = fields.get("trial").map(str::parse::<TaskId>).transpose();
     match id.map_err(|why| ApiError::field("/trial", why))? {
         // It may have been removed since.

@@ -44,7 +44,7 @@ pub(super) async fn all(app: &App, viewer: &Viewer, now: &LiveState) -> Result<M
                     @for check in bad { li data-key={ "check-" (check.name) } {
                         (health::verdict(check.verdict))
                         div .what {
-                            strong { (check.title()) } ": " (check.reason)
+                            strong { (check.title()) } ": " (check.message)
                             @if let Some(remedy) = &check.remedy { (health::remedy_block(remedy)) }
                         }
                     } }

@@ -14,7 +14,7 @@ use crate::chart::{self, Bar, Point, Unit};
 use crate::error::ApiError;
 use crate::pages::links;
 use crate::parts;
-use crate::series::{Series, Step};
+use crate::series::{Series, SeriesStep};
 
 const CLASSES_SHOWN: usize = 10;
 const FAILING_SHOWN: usize = 8;
@@ -49,7 +49,7 @@ fn clock(app: &App, at: Timestamp) -> String {
 }
 
 fn throughput(app: &App, series: &Series, span: &str) -> Markup {
-    let bar = |step: &Step| Bar {
+    let bar = |step: &SeriesStep| Bar {
         at: step.at,
         parts: vec![("ok", step.ok), ("bad", step.failed), ("other", step.other)],
         title: format!(
@@ -86,10 +86,10 @@ fn times(
     app: &App,
     series: &Series,
     title: &str,
-    of: impl Fn(&Step) -> &TimeHistogram,
+    of: impl Fn(&SeriesStep) -> &TimeHistogram,
     span: &str,
 ) -> Markup {
-    let point = |step: &Step| {
+    let point = |step: &SeriesStep| {
         let (p50, p95) = (of(step).quantile(50), of(step).quantile(95));
         let secs = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         Point {

@@ -11,7 +11,7 @@ use crate::action::{form_key, one_time, unique};
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::Viewer;
-use crate::pages::actions::{Fields, perform_and_return};
+use crate::pages::actions::{FormFields, perform_and_return};
 use crate::pages::queues::reason;
 use crate::parts::Button;
 
@@ -93,7 +93,7 @@ fn remove_form(app: &App, name: &str) -> Markup {
 }
 
 /// The name as it is: spaces at its ends belong to it.
-pub(super) fn name_of(fields: &Fields) -> Result<String, ApiError> {
+pub(super) fn name_of(fields: &FormFields) -> Result<String, ApiError> {
     let name = fields.all("name").next().filter(|name| !name.is_empty());
     name.map(str::to_owned).ok_or_else(|| ApiError::field("/name", "name is missing."))
 }
@@ -103,7 +103,7 @@ pub(crate) async fn pause(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let name = name_of(&fields)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.pause_schedule(&name).await
@@ -116,7 +116,7 @@ pub(crate) async fn resume(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let name = name_of(&fields)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.resume_schedule(&name).await
@@ -129,7 +129,7 @@ pub(crate) async fn run(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let name = name_of(&fields)?;
     let once = fields.get("once").map(|once| unique(&form_key(once), 0));
     perform_and_return(&app, &actor, &fields, |operator| async move {
@@ -143,7 +143,7 @@ pub(crate) async fn remove(
     actor: Actor,
     form: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let name = name_of(&fields)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.remove_schedule(&name).await

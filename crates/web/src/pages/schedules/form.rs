@@ -19,7 +19,7 @@ use task_engine_core::task::{DEFAULT_QUEUE, InvalidTask};
 
 use super::parameters;
 use crate::error::ApiError;
-use crate::pages::actions::Fields;
+use crate::pages::actions::FormFields;
 
 /// The fields of the form, as texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Default for ScheduleForm {
 }
 
 impl ScheduleForm {
-    pub(super) fn read(fields: &Fields) -> Self {
+    pub(super) fn read(fields: &FormFields) -> Self {
         // Browsers send line ends as CRLF.
         let text = |name| fields.all(name).next().unwrap_or_default().replace("\r\n", "\n");
         Self {

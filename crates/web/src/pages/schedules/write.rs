@@ -14,7 +14,7 @@ use crate::action::perform;
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::pages::actions::Fields;
+use crate::pages::actions::FormFields;
 use crate::pages::links;
 
 /// Suggested time zones; every other IANA name is accepted, too.
@@ -66,7 +66,7 @@ enum About {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Named {
+pub(crate) struct ScheduleQuery {
     name: String,
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn new_page(State(app): State<App>, viewer: Viewer) -> Markup {
 pub(crate) async fn edit_page(
     State(app): State<App>,
     viewer: Viewer,
-    Query(Named { name }): Query<Named>,
+    Query(ScheduleQuery { name }): Query<ScheduleQuery>,
 ) -> Result<Markup, ApiError> {
     let old = stored(&app, &name).await?;
     let form = ScheduleForm::of(&name, &old.redacted);
@@ -100,18 +100,18 @@ pub(crate) async fn add(
     viewer: Viewer,
     raw: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&raw);
+    let fields = FormFields::read(&raw);
     write(&app, &viewer, &fields, About::New).await
 }
 
 pub(crate) async fn set(
     State(app): State<App>,
     viewer: Viewer,
-    Query(Named { name }): Query<Named>,
+    Query(ScheduleQuery { name }): Query<ScheduleQuery>,
     raw: RawForm,
 ) -> Result<Response, ApiError> {
     let old = stored(&app, &name).await?;
-    let fields = Fields::read(&raw);
+    let fields = FormFields::read(&raw);
     write(&app, &viewer, &fields, About::Existing(Box::new(old))).await
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn set(
 async fn write(
     app: &App,
     viewer: &Viewer,
-    fields: &Fields,
+    fields: &FormFields,
     about: About,
 ) -> Result<Response, ApiError> {
     let form = ScheduleForm::read(fields);
@@ -202,16 +202,16 @@ async fn page(
 
 fn fields_of(about: &About, form: &ScheduleForm, errors: &FieldErrors) -> Markup {
     let line =
-        |name, label, value, hint| Line { name, label, value, hint, list: None }.show(errors);
+        |name, label, value, hint| TextField { name, label, value, hint, list: None }.show(errors);
     html! {
         div .fields {
             @match about {
                 About::New => (line("name", "Name", &form.name, "")),
                 About::Existing(_) => input type="hidden" name="name" value=(form.name);,
             }
-            (Line { name: "rule", label: "When", value: &form.rule, list: Some(&RULES),
+            (TextField { name: "rule", label: "When", value: &form.rule, list: Some(&RULES),
                     hint: "every 15m, or a cron expression: minute hour day month weekday" }.show(errors))
-            (Line { name: "time_zone", label: "Time zone", value: &form.time_zone, list: Some(&ZONES),
+            (TextField { name: "time_zone", label: "Time zone", value: &form.time_zone, list: Some(&ZONES),
                     hint: "whose clock a cron expression is about" }.show(errors))
             (line("class", "Class", &form.class, "which code runs"))
             (line("queue", "Queue", &form.queue, ""))
@@ -240,7 +240,7 @@ fn fields_of(about: &About, form: &ScheduleForm, errors: &FieldErrors) -> Markup
 }
 
 /// A field of one line.
-struct Line<'a> {
+struct TextField<'a> {
     name: &'static str,
     label: &'a str,
     value: &'a str,
@@ -249,7 +249,7 @@ struct Line<'a> {
     list: Option<&'a [&'a str]>,
 }
 
-impl Line<'_> {
+impl TextField<'_> {
     fn show(&self, errors: &FieldErrors) -> Markup {
         let list = self.list.map(|_| format!("{}-list", self.name));
         html! {

@@ -11,8 +11,8 @@ use task_engine_operations::redaction::RedactedTask;
 use super::{ApiError, App, TaskId, Viewer, id_of};
 use crate::access::Actor;
 use crate::json_tree::SHOWN_BYTES_MAX;
-use crate::pages::actions::{Fields, perform_and_return};
-use crate::pages::task_form::{self, Field, FieldError, lists, parameters_field};
+use crate::pages::actions::{FormFields, perform_and_return};
+use crate::pages::task_form::{self, FormError, FormField, lists, parameters_field};
 use crate::pages::tasks::KnownNames;
 use crate::{layout, parts};
 
@@ -31,7 +31,7 @@ pub(super) async fn edit(
     actor: Actor,
     body: RawForm,
 ) -> Result<Response, ApiError> {
-    let fields = Fields::read(&body);
+    let fields = FormFields::read(&body);
     let id = id_of(fields.need("id")?)?;
     let task = task(&app, id).await?;
     let now = app.cache.now().await?.stats.at;
@@ -39,7 +39,7 @@ pub(super) async fn edit(
         Ok(edit) => match app.with_secrets_restored(id, edit).await {
             Ok(edit) => Ok(edit),
             Err(error) if error.pointer.is_some() => {
-                Err(FieldError::new("parameters", &error.detail))
+                Err(FormError::new("parameters", &error.detail))
             }
             Err(error) => return Err(error),
         },
@@ -73,10 +73,10 @@ async fn task(app: &App, id: TaskId) -> Result<RedactedTask, ApiError> {
 /// The changed fields.
 fn changes(
     app: &App,
-    fields: &Fields,
+    fields: &FormFields,
     task: &TaskDetails,
     now: jiff::Timestamp,
-) -> Result<Edit, FieldError> {
+) -> Result<Edit, FormError> {
     let given = fields.get("parameters").map(|text| text.replace("\r\n", "\n"));
     let given = given.filter(|text| text != task.parameters.as_str().trim());
     let parameters = given.map(|text| task_form::parameters(&text)).transpose()?;
@@ -84,11 +84,11 @@ fn changes(
     let queue = fields.get("queue").filter(|queue| *queue != task.row.queue).map(str::to_owned);
     if let Some(queue) = &queue {
         task_engine_core::queue::check_queue_name(queue)
-            .map_err(|bad| FieldError::new("queue", &bad))?;
+            .map_err(|bad| FormError::new("queue", &bad))?;
     }
     let edit = Edit { parameters, due: task_form::due(app, fields, now)?, priority, queue };
     if edit.is_empty() {
-        return Err(FieldError::new("form", "no field was changed"));
+        return Err(FormError::new("form", "no field was changed"));
     }
     Ok(edit)
 }
@@ -97,8 +97,8 @@ async fn form(
     app: &App,
     viewer: &Viewer,
     task: &RedactedTask,
-    fields: Option<&Fields>,
-    error: Option<&FieldError>,
+    fields: Option<&FormFields>,
+    error: Option<&FormError>,
 ) -> Result<Markup, ApiError> {
     let now = app.cache.now().await?;
     let known = KnownNames::of(&now);
@@ -108,7 +108,7 @@ async fn form(
         fields.map_or(own, |fields| fields.get(name).unwrap_or_default()).to_owned()
     };
     let field = |name, label, hint, own: &str, list| {
-        Field { name, label, hint, value: &value(name, own), list, required: false }.show(error)
+        FormField { name, label, hint, value: &value(name, own), list, required: false }.show(error)
     };
     let parameters = task.parameters.as_str();
     let (own, hint) = if task.has_secrets() {
@@ -135,7 +135,7 @@ async fn form(
                     (field("queue", "Queue", "Empty: unchanged.", &row.queue, Some("queues")))
                     (field("priority", "Priority", "Higher runs first. Empty: unchanged.", &priority, None))
                     (field("at", "Scheduled at", "2026-12-24 18:00, or the next 18:00. Empty: unchanged.", "", None))
-                    (field("in", "Or after a delay of", "0s, 10m, 1h30m.", "", None))
+                    (field("after", "Or after", "0s, 10m, 1h30m.", "", None))
                     (field("reason", "Reason", "For the audit; may be empty.", "", None))
                 }
                 div .row {

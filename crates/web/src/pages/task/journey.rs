@@ -10,7 +10,7 @@ use crate::parts;
 
 /// One state.
 #[derive(Debug, PartialEq)]
-struct Step {
+struct JourneyStep {
     /// A class of the style sheet.
     class: &'static str,
     label: String,
@@ -42,10 +42,11 @@ pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timest
     }
 }
 
-fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<Step> {
+fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<JourneyStep> {
     use StepState::{Current, Future, Past};
     let row = &task.row;
-    let step = |class, label: &str, at, state| Step { class, label: label.to_owned(), at, state };
+    let step =
+        |class, label: &str, at, state| JourneyStep { class, label: label.to_owned(), at, state };
     let begun = task.executions.iter().filter(|execution| execution.started_at.is_some());
     let (first, last) = (begun.clone().next(), begun.clone().next_back());
     let times = begun.count();

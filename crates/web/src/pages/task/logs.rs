@@ -7,14 +7,14 @@ use task_engine_core::task::TaskDetails;
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::pages::actions::Fields;
+use crate::pages::actions::FormFields;
 use task_engine_operations::redaction::RedactedTask;
 
 /// Lines per page.
 const LINES: u32 = 200;
 
 /// A page of the log.
-pub(super) struct Log {
+pub(super) struct ShownLog {
     rows: Vec<LogRow>,
     /// Whether it is the newest page.
     newest: bool,
@@ -57,7 +57,11 @@ impl LogPosition {
     }
 }
 
-pub(super) async fn read(app: &App, task: &RedactedTask, fields: &Fields) -> Result<Log, ApiError> {
+pub(super) async fn read(
+    app: &App,
+    task: &RedactedTask,
+    fields: &FormFields,
+) -> Result<ShownLog, ApiError> {
     let newest = LogFilter { newest: true, limit: LINES, ..LogFilter::default() };
     let position = match fields.get("log") {
         None => None,
@@ -70,10 +74,10 @@ pub(super) async fn read(app: &App, task: &RedactedTask, fields: &Fields) -> Res
     };
     let filter = position.map_or(newest, LogPosition::filter);
     let rows = app.logs(task, &filter).await?;
-    Ok(Log { rows, newest: position.is_none() })
+    Ok(ShownLog { rows, newest: position.is_none() })
 }
 
-pub(super) fn show(app: &App, task: &TaskDetails, log: &Log) -> Markup {
+pub(super) fn show(app: &App, task: &TaskDetails, log: &ShownLog) -> Markup {
     let lines: i32 = task.executions.iter().map(|execution| execution.log_lines).sum();
     if lines == 0 && log.rows.is_empty() {
         return html! { section #log data-live {} };

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::{ApiError, App, Viewer, id_of};
 use crate::action::perform;
-use crate::pages::actions::Fields;
+use crate::pages::actions::FormFields;
 use crate::{layout, parts};
 
 pub(super) async fn reveal(
@@ -13,7 +13,7 @@ pub(super) async fn reveal(
     viewer: Viewer,
     form: RawForm,
 ) -> Result<Markup, ApiError> {
-    let fields = Fields::read(&form);
+    let fields = FormFields::read(&form);
     let id = id_of(fields.need("ids")?)?;
     perform(&app, &viewer.actor, fields.get("reason"), |operator| async move {
         operator.reveal(id).await

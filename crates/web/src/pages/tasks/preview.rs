@@ -13,7 +13,7 @@ use super::table;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::pages::actions::Fields;
+use crate::pages::actions::FormFields;
 
 /// How long the preview searches.
 const TIMEOUT: Duration = Duration::from_millis(250);
@@ -23,7 +23,7 @@ pub(super) async fn page(
     viewer: Viewer,
     query: RawQuery,
 ) -> Result<Markup, ApiError> {
-    let fields = Fields::of_query(&query);
+    let fields = FormFields::of_query(&query);
     let operation = operation(&fields)?;
     if !viewer.may(operation.needs()) {
         return Err(ApiError::forbidden(format!(
@@ -67,7 +67,7 @@ pub(super) async fn page(
     Ok(layout::page(&app, &viewer, &title, "/tasks", main).await)
 }
 
-fn operation(fields: &Fields) -> Result<TaskOperation, ApiError> {
+fn operation(fields: &FormFields) -> Result<TaskOperation, ApiError> {
     let name = fields.need("verb")?;
     TaskOperation::named(name).ok_or_else(|| {
         let all: Vec<_> = TaskOperation::ALL.into_iter().map(TaskOperation::as_str).collect();

@@ -1,0 +1,92 @@
+//! What `OperatorStore::verify` finds.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A broken invariant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Which invariant.
+    pub kind: ViolationKind,
+    /// The violation for people, with the task.
+    pub message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident $token:literal,)*) => {
+        /// The invariants that `verify` checks: a closed list. A store that cannot break one
+        /// does not check it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ViolationKind { $($(#[$doc])* $name,)* }
+
+        impl ViolationKind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The token.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $token,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The database file is damaged.
+    DamagedFile "damaged_file",
+    /// A task neither waits, nor is held, nor has ended.
+    TaskLost "task_lost",
+    /// A task waits and is held, or is held twice.
+    TaskInTwoStates "task_in_two_states",
+    /// A task waits, is held or has ended attempts, but was not created.
+    TaskNotCreated "task_not_created",
+    /// A task waits or is held with the number of an attempt that has ended.
+    AttemptReused "attempt_reused",
+    /// A task continued after it had succeeded.
+    ContinuedAfterSuccess "continued_after_success",
+    /// The end of an attempt contradicts itself.
+    IncoherentEnd "incoherent_end",
+    /// A claim belongs to an unknown instance.
+    UnknownInstance "unknown_instance",
+    /// Progress is stored for an attempt that is neither held nor ended.
+    ReportWithoutAttempt "report_without_attempt",
+    /// A log line has a number that was not used.
+    LogLineOutOfRange "log_line_out_of_range",
+    /// A cancel request is over, but its attempt has not ended.
+    CancellationWithoutEnd "cancellation_without_end",
+    /// A unique key belongs to a task that does not have it.
+    UniqueKeyMismatch "unique_key_mismatch",
+    /// A fired slot has no schedule, or would fire again.
+    SlotMismatch "slot_mismatch",
+    /// A stored value cannot be read.
+    UnreadableValue "unreadable_value",
+    /// A time is outside the calendar.
+    TimeOutOfRange "time_out_of_range",
+}
+
+impl ViolationKind {
+    /// The kind of this token.
+    #[must_use]
+    pub fn from_token(token: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == token)
+    }
+
+    /// A violation of this kind.
+    pub fn violation(self, message: impl Into<String>) -> Violation {
+        Violation { kind: self, message: message.into() }
+    }
+}
+
+impl Serialize for ViolationKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
