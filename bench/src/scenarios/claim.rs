@@ -8,9 +8,15 @@
 
 use std::time::{Duration, Instant};
 
+<<<<<<< HEAD
 use task_engine::{Json, NewTask, Store, TaskOptions, TaskStatus};
 use task_engine_core::attempt::Ran;
 use task_engine_core::attempt::{Ending, NextState};
+=======
+use task_engine::{ClassRules, Json, NewTask, Store, TaskStatus};
+use task_engine_core::attempt::RunSpan;
+use task_engine_core::attempt::{AttemptRecord, NextState};
+>>>>>>> next
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};
@@ -101,13 +107,13 @@ fn new_instance() -> NewInstance {
     }
 }
 
-fn success(task: &ClaimedTask, claim_id: ClaimId, instance_id: InstanceId) -> Ending {
-    Ending {
+fn success(task: &ClaimedTask, claim_id: ClaimId, instance_id: InstanceId) -> AttemptRecord {
+    AttemptRecord {
         id: task.id,
         retry_number: task.retry_number,
         claim_id,
         instance_id,
-        ran: Some(Ran { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
+        ran: Some(RunSpan { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
         result: Some(Json::null()),
         error: None,
         next: NextState::End(TaskStatus::Stopped),

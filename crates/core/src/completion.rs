@@ -30,7 +30,7 @@ pub struct Completion {
 
 /// The state of an attempt that may have completed its task in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
+pub enum SettleOutcome {
     /// The completion is committed.
     Completed,
     /// It was not committed and cannot be any more: the ending that was sent is

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::{
-    AttemptEnd, Ending, InterruptCause, Interruption, NextState, Ran, RetryAdvice, RetryPolicy,
-    TaskError, decide_end,
+    AttemptEnd, AttemptRecord, InterruptCause, Interruption, NextState, RetryAdvice, RetryPolicy,
+    RunSpan, TaskError, decide_end,
 };
 use task_engine_core::cancel::CancelResponse;
 use task_engine_core::claim::ClaimId;
@@ -46,7 +46,7 @@ pub(crate) struct AttemptContext<S> {
     pub(crate) client: Client,
     pub(crate) instance: InstanceId,
     pub(crate) running: Arc<RunningAttempts>,
-    pub(crate) endings: UnboundedSender<(Ending, EndingLabels)>,
+    pub(crate) endings: UnboundedSender<(AttemptRecord, EndingLabels)>,
     /// Endings of attempts that may have completed their tasks in a transaction.
     pub(crate) pending_completions: UnboundedSender<PendingCompletion>,
     /// Where the store has its tables.
@@ -241,14 +241,14 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
         self.done = true;
     }
 
-    fn ending(&self, end: AttemptEnd, next: NextState, lasted: Duration) -> Ending {
+    fn ending(&self, end: AttemptEnd, next: NextState, lasted: Duration) -> AttemptRecord {
         let (result, error) = end.into_parts();
-        Ending {
+        AttemptRecord {
             id: self.task.id,
             retry_number: self.task.retry_number,
             claim_id: self.claim,
             instance_id: self.context.instance,
-            ran: Some(Ran { worker: Some(self.worker), lasted, ended: Instant::now() }),
+            ran: Some(RunSpan { worker: Some(self.worker), lasted, ended: Instant::now() }),
             result,
             error,
             next,

@@ -1,5 +1,5 @@
-//! Reports on a real server: they wait for nobody, and `verify` finds what is
-//! left behind.
+//! Reports on a real server: they do not wait for locks, and `verify` finds leftover
+//! rows.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ async fn lines(store: &PgStore, id: TaskId) -> usize {
 }
 
 #[tokio::test]
-async fn a_task_that_somebody_has_locked_is_passed_over() {
+async fn report_skips_locked_task() {
     let (store, mut client, ids) = two_attempts().await;
     let lock = client.transaction().await.unwrap();
     let one = "SELECT FROM task_engine.created_tasks WHERE id = $1 FOR UPDATE";
@@ -70,7 +70,7 @@ async fn a_task_that_somebody_has_locked_is_passed_over() {
 }
 
 #[tokio::test]
-async fn what_is_left_behind_is_found() {
+async fn verify_finds_leftover_reports() {
     let (store, client, [id, _]) = two_attempts().await;
     assert_eq!(store.verify().await.unwrap(), []);
     let task = id.task_id;

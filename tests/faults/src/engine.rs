@@ -1,4 +1,4 @@
-//! The engine of `fault-engine`: one class, whose tasks do what their parameters say.
+//! The engine of `fault-engine`: one class, whose tasks act by their parameters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn overflow_stack(depth: u64) -> u64 {
 fn exhaust_memory() {
     let mut allocated: Vec<Vec<u8>> = Vec::new();
     loop {
-        // Written to: an untouched page takes no memory.
+        // Written to, because an untouched page uses no memory.
         allocated.push(std::hint::black_box(vec![1; 1 << 20]));
     }
 }

@@ -25,7 +25,7 @@ impl CheckFacts {
     /// What they mean. Where no engine is alive, that is the one thing to know:
     /// what follows from it is part of that finding.
     #[must_use]
-    pub fn judge(&self) -> Vec<Check> {
+    pub fn evaluate(&self) -> Vec<Check> {
         if self.alive().next().is_none() {
             let broken = self.broken_schedules().unwrap_or_else(|| {
                 Check::ok("schedules", "none has an error; an engine would fire those that are due")
