@@ -8,15 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-<<<<<<< HEAD
 use task_engine::{Json, NewTask, Store, TaskOptions, TaskStatus};
-use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{Ending, NextState};
-=======
-use task_engine::{ClassRules, Json, NewTask, Store, TaskStatus};
 use task_engine_core::attempt::RunSpan;
 use task_engine_core::attempt::{AttemptRecord, NextState};
->>>>>>> next
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};

@@ -6,13 +6,8 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
-<<<<<<< HEAD
 use task_engine_core::task::{NewTask, TaskId, TaskOptions, TaskStatus};
-use task_engine_store::claim::Rest;
-=======
-use task_engine_core::task::{ClassRules, NewTask, TaskId, TaskStatus};
 use task_engine_store::claim::ClaimRest;
->>>>>>> next
 
 use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_instance, new_task, task_ids, with_classes};

@@ -9,13 +9,8 @@ use std::time::{Duration, Instant};
 use task_engine_core::instance::NewInstance;
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::queue::{Lanes, QueuePause, QueueRow};
-<<<<<<< HEAD
 use task_engine_core::task::{NewTask, TaskOptions, TaskStatus};
-use task_engine_store::claim::Rest;
-=======
-use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
 use task_engine_store::claim::ClaimRest;
->>>>>>> next
 use task_engine_store::contract::WakeUp;
 
 use crate::TestDatabase;

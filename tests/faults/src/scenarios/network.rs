@@ -98,13 +98,8 @@ pub fn half_open(ctx: &mut TestContext) {
     network.wire(false);
     ctx.start(&["near"]);
     ctx.produce(100, 5, 100, TaskSpec::work(5));
-<<<<<<< HEAD
-    let told = ctx.wait_until("the engine says that it is cut off", || {
-        ctx.engines.logged("far").contains("heartbeat failed")
-=======
     let noticed_after = ctx.wait_until("the engine says that it is cut off", || {
-        ctx.engines.logged("far").contains("no heartbeat")
->>>>>>> next
+        ctx.engines.logged("far").contains("heartbeat failed")
     });
     ctx.wait_until("others have done its work", || ctx.finished() >= 105);
     network.wire(true);
