@@ -131,7 +131,7 @@ async fn other_bodies_have_pointers_too() {
             "/schedules/n",
             r#"{"rule":"@daily","class":"a","jitter":"2 days"}"#,
             "",
-            "more than a day",
+            "longer than a day",
         ),
         (
             "PUT",
