@@ -86,7 +86,7 @@ pub(crate) async fn run(url: &str, args: EngineArguments) -> Result<(), BenchErr
         .handle_class(ONE_MS, options(), one_ms)
         .handle_class(STAMP, options(), stamp)
         .stopped_by(stop)
-        .run_until_stopped()
+        .run_until(std::future::pending())
         .await?;
     Ok(())
 }

@@ -105,7 +105,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // It also recovers the tasks of a process that was killed.
     let engine = Engine::new(store, app).stopped_by(stop).handle(confirm_order);
-    let stopped = engine.run_until_stopped().await;
+    let stopped = engine.run_until(std::future::pending()).await;
     stopping.cancel();
     serving.await??;
     println!("stopped, {} tasks were released", stopped?.released);

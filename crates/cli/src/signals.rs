@@ -13,10 +13,7 @@ impl SighupListener {
         if is_ignored() {
             return Ok(Self(None));
         }
-        let listener = signal(SignalKind::hangup());
-        listener.map(|listener| Self(Some(listener))).map_err(|error| {
-            CliError::Failure(format!("could not install signal handlers: {error}"))
-        })
+        Ok(Self(Some(listen(SignalKind::hangup())?)))
     }
 
     pub(crate) async fn recv(&mut self) {
@@ -36,13 +33,9 @@ pub(crate) struct StopSignals {
 
 impl StopSignals {
     pub(crate) fn listen() -> Result<Self, CliError> {
-        let on = |kind| {
-            signal(kind)
-                .map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))
-        };
         Ok(Self {
-            terminate: on(SignalKind::terminate())?,
-            interrupt: on(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
             sighup: SighupListener::listen()?,
         })
     }
@@ -54,6 +47,27 @@ impl StopSignals {
             () = self.sighup.recv() => {}
         }
     }
+}
+
+/// The third SIGTERM or SIGINT ends the process, whatever it waits for.
+pub(crate) fn exit_on_third_signal() -> Result<(), CliError> {
+    let (mut terminate, mut interrupt) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        let mut code = 0;
+        for _ in 0..3 {
+            code = tokio::select! {
+                _ = terminate.recv() => 128 + 15,
+                _ = interrupt.recv() => 128 + 2,
+            };
+        }
+        std::process::exit(code);
+    });
+    Ok(())
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, CliError> {
+    signal(kind).map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))
 }
 
 /// Where this is unknown, the signal is left alone.

@@ -15,7 +15,7 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::why_not_reclaimed;
 
-use crate::engine::EngineError;
+use crate::engine_error::EngineError;
 use crate::stop::{Phase, StopSignal};
 
 /// How long to wait for the programs of a dead engine to end. They get a second,

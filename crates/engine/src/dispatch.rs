@@ -14,8 +14,8 @@ use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::classes::Classes;
 use crate::execute::{self, AttemptContext};
-use crate::handler::Classes;
 use crate::measure;
 use crate::record::UnrecordedResults;
 use crate::rollup::EndingLabels;

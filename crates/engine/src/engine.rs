@@ -5,29 +5,25 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
-use crate::creation_hook::CreationHook;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use task_engine_core::attempt::TaskError;
-use task_engine_core::display::{count, span};
-use task_engine_core::instance::{InstanceRow, Recovery};
-use task_engine_core::queue::Pool;
-use task_engine_core::recovery::HeldTask;
+use task_engine_core::instance::Recovery;
 use task_engine_core::schedule::Schedule;
-use task_engine_core::secret;
 use task_engine_core::task::{Task, TaskOptions};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-use crate::admission;
+use crate::classes::{Classes, NewClass, RetryFunction};
+use crate::client::Client;
+#[cfg(doc)]
 use crate::context::Context;
+use crate::creation_hook::CreationHook;
+#[cfg(doc)]
 use crate::failure::Failure;
-use crate::handler::{Classes, NewClass, RetryFunction};
+use crate::handler::{BlockingHandler, Handler};
 use crate::hook::{Hook, RegisteredHook};
-use crate::pools::{self, WorkerPools};
-use crate::session::PreparedEngine;
-use crate::stop::{StopHandle, Stopped, on_signals};
+use crate::pools::WorkerPools;
+use crate::stop::StopHandle;
 
 /// Executes tasks: claims those that are due, runs their code, and records how
 /// each attempt ended. `S` is the application's state, which every handler sees
@@ -75,15 +71,15 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 /// ```
 #[must_use = "an engine does nothing until it is run"]
 pub struct Engine<S> {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// Creates the child tasks of tasks.
-    client: Client,
-    state: Arc<S>,
-    classes: Classes<S>,
-    hooks: Vec<RegisteredHook<S>>,
-    retries: Vec<(String, RetryFunction)>,
-    settings: Settings,
-    stop: StopHandle,
+    pub(crate) client: Client,
+    pub(crate) state: Arc<S>,
+    pub(crate) classes: Classes<S>,
+    pub(crate) hooks: Vec<RegisteredHook<S>>,
+    pub(crate) retries: Vec<(String, RetryFunction)>,
+    pub(crate) settings: Settings,
+    pub(crate) stop: StopHandle,
 }
 
 impl<S> fmt::Debug for Engine<S> {
@@ -93,97 +89,6 @@ impl<S> fmt::Debug for Engine<S> {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
-}
-
-/// Why an engine does not run.
-///
-/// `Debug` prints the same text as `Display`, so that a `main` that returns it prints
-/// a readable message.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// Two handlers for one class.
-    #[error("class {class} has two handlers: the first at {first}, the second at {second}")]
-    TwoHandlers {
-        /// The class.
-        class: String,
-        /// Where the first was given.
-        first: String,
-        /// Where the second was given.
-        second: String,
-    },
-    /// A setting that cannot work.
-    #[error("{0}")]
-    Setting(String),
-    /// A live engine has the name.
-    #[error(
-        "{}. Give this one another name with Engine::instance, or none: then it gets one that is free",
-        name_taken(.0)
-    )]
-    NameTaken(Box<InstanceRow>),
-    /// A dead engine of this name left tasks, and with [`Recovery::Manual`] an
-    /// operator recovers them.
-    #[error(
-        "{}\nRecover them with `task-engine recover {}`, or let engines do it: Engine::recovery(Recovery::Auto), the default",
-        left_tasks(.holder, .tasks), .holder.name
-    )]
-    LeftTasks {
-        /// The dead engine.
-        holder: Box<InstanceRow>,
-        /// Its tasks.
-        tasks: Vec<HeldTask>,
-    },
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A part of the engine panicked. Its tasks are left to recovery.
-    #[error("the engine broke, which is a bug of Task Engine: {0}")]
-    Broken(String),
-    /// The operating system refused something that an engine needs.
-    #[error("the engine cannot start: {0}")]
-    System(#[from] std::io::Error),
-}
-
-impl fmt::Debug for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl EngineError {
-    /// What happened, without the advice for Rust callers: the command line has its
-    /// own.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn without_advice(&self) -> String {
-        match self {
-            Self::NameTaken(holder) => name_taken(holder),
-            Self::LeftTasks { holder, tasks } => left_tasks(holder, tasks),
-            other => other.to_string(),
-        }
-    }
-}
-
-fn name_taken(holder: &InstanceRow) -> String {
-    format!(
-        "an engine named {:?} is alive: process {} on {}, since {}, last heartbeat {} ago",
-        holder.name,
-        holder.pid,
-        holder.host,
-        holder.started_at,
-        span(holder.heartbeat_age)
-    )
-}
-
-fn left_tasks(holder: &InstanceRow, tasks: &[HeldTask]) -> String {
-    format!(
-        "the last engine named {:?} (process {} on {}) died and left {}:\n{}",
-        holder.name,
-        holder.pid,
-        holder.host,
-        count(tasks.len(), "running task"),
-        admission::list(tasks)
-    )
 }
 
 #[derive(Debug, Clone)]
@@ -371,18 +276,39 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The handler of a class: an asynchronous function of the task and its [`Context`].
-    /// Its return value is stored as the result; any error becomes a [`Failure`].
+    /// The handler of a class: an asynchronous function of the task and its
+    /// [`Context`], which returns a result or any error ([`Failure`]). The result is
+    /// stored.
+    ///
+    /// A function that needs no context leaves it out. One that needs no task does
+    /// the same, and names the class here.
+    ///
+    /// ```
+    /// # use task_engine::{Context, Engine, Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct SendMail { to: String }
+    /// # impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Add { a: i64, b: i64 }
+    /// # impl Task for Add { const CLASS: &'static str = "add"; }
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Tidy;
+    /// # impl Task for Tidy { const CLASS: &'static str = "tidy"; }
+    /// # struct App;
+    /// async fn send_mail(task: SendMail, cx: Context<App>) -> Result<(), std::io::Error> {
+    ///     cx.log(format!("to {}", task.to));
+    ///     Ok(())
+    /// }
+    /// async fn add(task: Add) -> Result<i64, Failure> { Ok(task.a + task.b) }
+    /// async fn tidy() -> Result<(), Failure> { Ok(()) }
+    ///
+    /// # fn example(engine: Engine<App>) -> Engine<App> {
+    /// engine.handle(send_mail).handle(add).handle::<Tidy, _>(tidy)
+    /// # }
+    /// ```
     #[track_caller]
-    pub fn handle<T, R, E, F, Fut>(mut self, function: F) -> Self
-    where
-        T: Task,
-        R: Serialize + 'static,
-        E: Into<Failure> + 'static,
-        F: Fn(T, Context<S>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
-    {
-        self.classes.add_async(NewClass::of::<T>(Location::caller()), function);
+    pub fn handle<T: Task, A: 'static>(mut self, handler: impl Handler<T, S, A>) -> Self {
+        self.classes.add_async(NewClass::of::<T>(Location::caller()), handler);
         self
     }
 
@@ -403,17 +329,16 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// # async fn call(_: Call, _: Context<()>) -> Result<(), Failure> { Ok(()) }
     /// # fn example(engine: Engine<()>) -> Engine<()> {
     /// // Network errors are retried without limit, others never.
-    /// engine.handle(call).retry_with(Call::CLASS, |number, error| {
+    /// engine.handle(call).retry_with::<Call>(|number, error| {
     ///     error.exception.contains("io::error").then(|| Duration::from_secs(10) * (number + 1))
     /// })
     /// # }
     /// ```
-    pub fn retry_with(
+    pub fn retry_with<T: Task>(
         mut self,
-        class: impl Into<String>,
         rule: impl Fn(u32, &TaskError) -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
-        self.retries.push((class.into(), Arc::new(rule)));
+        self.retries.push((T::CLASS.to_owned(), Arc::new(rule)));
         self
     }
 
@@ -441,14 +366,11 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// # }
     /// ```
     #[track_caller]
-    pub fn handle_blocking<T, R, E, F>(mut self, function: F) -> Self
-    where
-        T: Task,
-        R: Serialize + 'static,
-        E: Into<Failure> + 'static,
-        F: Fn(T, Context<S>) -> Result<R, E> + Send + Sync + 'static,
-    {
-        self.classes.add_blocking(NewClass::of::<T>(Location::caller()), function);
+    pub fn handle_blocking<T: Task, A: 'static>(
+        mut self,
+        handler: impl BlockingHandler<T, S, A>,
+    ) -> Self {
+        self.classes.add_blocking(NewClass::of::<T>(Location::caller()), handler);
         self
     }
 
@@ -466,21 +388,14 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// # }
     /// ```
     #[track_caller]
-    pub fn handle_class<P, R, E, F, Fut>(
+    pub fn handle_class<P: DeserializeOwned + Send + 'static, A: 'static>(
         mut self,
         class: impl Into<String>,
         options: TaskOptions,
-        function: F,
-    ) -> Self
-    where
-        P: DeserializeOwned + Send + 'static,
-        R: Serialize + 'static,
-        E: Into<Failure> + 'static,
-        F: Fn(P, Context<S>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
-    {
+        handler: impl Handler<P, S, A>,
+    ) -> Self {
         let class = NewClass { name: class.into(), options, place: Location::caller() };
-        self.classes.add_async(class, function);
+        self.classes.add_async(class, handler);
         self
     }
 
@@ -524,137 +439,5 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// [`migrate_at_start`](Self::migrate_at_start) is off.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
         self.store.migrate().await
-    }
-
-    /// Runs until SIGTERM or SIGINT: the first lets running tasks finish, the
-    /// second cancels and releases them. See [`StopHandle::stop_on_signals`].
-    pub async fn run(self) -> Result<Stopped, EngineError> {
-        let signals = on_signals(self.stop.clone())?;
-        let stopped = self.run_until_stopped().await;
-        signals.abort();
-        stopped
-    }
-
-    /// Runs until its [`StopHandle`] is used.
-    ///
-    /// Tasks run on the runtime that this is called from. Claims, records and
-    /// heartbeats run on a separate thread, so that a task that blocks cannot make
-    /// the engine look dead.
-    pub async fn run_until_stopped(self) -> Result<Stopped, EngineError> {
-        let engine = self.prepare()?;
-        let control = ControlRuntime::new()?;
-        match control.handle().spawn(engine.run()).await {
-            Ok(end) => end,
-            Err(broken) => Err(EngineError::Broken(broken.to_string())),
-        }
-    }
-
-    /// Checks the settings. Tasks run on the runtime that this is called from.
-    pub(crate) fn prepare(mut self) -> Result<PreparedEngine<S>, EngineError> {
-        let pools = self.check()?;
-        self.classes.hook(&self.hooks);
-        self.classes.retry(&self.retries);
-        Ok(PreparedEngine {
-            store: self.store,
-            client: self.client,
-            state: self.state,
-            classes: Arc::new(self.classes),
-            settings: self.settings,
-            pools,
-            stop: self.stop,
-            handlers: tokio::runtime::Handle::current(),
-        })
-    }
-
-    /// Checks the settings, and returns the pools of workers.
-    fn check(&self) -> Result<Vec<Pool>, EngineError> {
-        if let Some((class, first, second)) = self.classes.duplicate.clone() {
-            return Err(EngineError::TwoHandlers { class, first, second });
-        }
-        let Settings { instance, worker_pools, heartbeat, lease, poll, .. } = &self.settings;
-        let wrong = |why: String| Err(EngineError::Setting(why));
-        if let Some(name) = instance
-            && (name.is_empty() || name.len() > 200 || name.chars().any(char::is_control))
-        {
-            return wrong(format!(
-                "{name:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
-            ));
-        }
-        for (class, options) in self.classes.options() {
-            if let Err(why) = secret::check(&options.secret) {
-                return wrong(format!("class {class}: {why}"));
-            }
-        }
-        for (class, _) in &self.retries {
-            if self.classes.get(class).is_none() {
-                return wrong(format!(
-                    "a retry rule is for class {class}, which has no handler here; check the name"
-                ));
-            }
-        }
-        for hook in &self.hooks {
-            if let Some(class) = hook.unknown_class(|class| self.classes.get(class).is_some()) {
-                return wrong(format!(
-                    "hook {} is for class {class}, which has no handler here; check the name",
-                    hook.name()
-                ));
-            }
-        }
-        for class in worker_pools.by_class.iter().flat_map(|(classes, _)| classes) {
-            if self.classes.get(class).is_none() {
-                return wrong(format!(
-                    "class {class} has dedicated workers and no handler here; check the name"
-                ));
-            }
-        }
-        let queues = self.classes.options().into_values().map(|options| options.queue).collect();
-        let pools = worker_pools.pools(&queues).map_err(EngineError::Setting)?;
-        let pools = pools::with_classes(pools, &self.classes.names());
-        if heartbeat.is_zero() || *lease < *heartbeat * 2 {
-            return wrong(format!(
-                "with a heartbeat every {heartbeat:?}, an engine cannot count as dead after {lease:?}: allow at least two heartbeats"
-            ));
-        }
-        if poll.is_zero() || *poll > Duration::from_secs(10) {
-            return wrong(format!("the poll must be between 1 ms and 10 s, not {poll:?}"));
-        }
-        let mut names = std::collections::HashSet::new();
-        for schedule in &self.settings.schedules {
-            if !names.insert(schedule.name()) {
-                return wrong(format!("schedule {:?} is declared twice", schedule.name()));
-            }
-            if let Err(error) = schedule.definition() {
-                return wrong(error.to_string());
-            }
-        }
-        Ok(pools)
-    }
-}
-
-/// The runtime of the engine itself; handlers run on the application's.
-struct ControlRuntime(Option<tokio::runtime::Runtime>);
-
-impl ControlRuntime {
-    fn new() -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("task-engine-control")
-            .enable_all()
-            .build()?;
-        Ok(Self(Some(runtime)))
-    }
-
-    fn handle(&self) -> tokio::runtime::Handle {
-        let runtime = self.0.as_ref();
-        runtime.expect("it is there until it is dropped").handle().clone()
-    }
-}
-
-impl Drop for ControlRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            // Waiting for its shutdown would panic inside the application's runtime.
-            runtime.shutdown_background();
-        }
     }
 }

@@ -24,10 +24,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::classes::Class;
 use crate::client::Client;
 use crate::complete::Completing;
 use crate::context::Context;
-use crate::handler::Class;
 use crate::hook;
 use crate::panic::{Guarded, guarded};
 use crate::pools::FreeWorkers;
@@ -372,9 +372,9 @@ mod tests {
     use task_engine_core::task::TaskOptions;
 
     use super::*;
+    use crate::classes::{Classes, NewClass};
     use crate::context::Context;
     use crate::failure::Failure;
-    use crate::handler::{Classes, NewClass};
 
     fn classes(rule: RetryRule) -> Classes<()> {
         let options = TaskOptions::default().retry(rule);

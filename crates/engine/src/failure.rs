@@ -199,22 +199,52 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
         let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(inner) = cause {
+        let mut root: &(dyn Error + 'static) = &*error;
+        while let Some(cause) = root.source() {
             message.push_str(": ");
-            message.push_str(&inner.to_string());
-            cause = inner.source();
+            message.push_str(&cause.to_string());
+            root = cause;
         }
-        let exception = std::any::type_name::<E>();
-        // A text is not an error type.
-        let is_text = matches!(exception, "&str" | "alloc::string::String");
         Self {
-            exception: if is_text { "Failure" } else { exception }.to_owned(),
+            exception: exception_name(std::any::type_name::<E>(), root),
             message,
             trace: Box::new(FailureTrace::Here(Location::caller(), Backtrace::force_capture())),
             kind: FailureKind::Error(RetryAdvice::ByRule),
         }
     }
+}
+
+/// The type of an error. Of a type that contains any error (`anyhow::Error`,
+/// `eyre::Report`, `Box<dyn Error>`), it is the type of the root cause, so that
+/// different errors stay different groups.
+fn exception_name(type_name: &str, root: &(dyn Error + 'static)) -> String {
+    let contains_any = matches!(type_name, "anyhow::Error" | "eyre::Report")
+        || type_name.starts_with("alloc::boxed::Box<dyn core::error::Error");
+    match type_name {
+        // A text is not an error type.
+        "&str" | "alloc::string::String" => "Failure".to_owned(),
+        _ if contains_any => debug_name(root).unwrap_or_else(|| "Failure".to_owned()),
+        _ => type_name.to_owned(),
+    }
+}
+
+/// The name that `Debug` prints for an error: of its type, or of its variant. No other
+/// name of a `dyn Error` exists. `None` for errors that are only a text.
+fn debug_name(error: &(dyn Error + 'static)) -> Option<String> {
+    if error.is::<std::io::Error>() {
+        return Some(std::any::type_name::<std::io::Error>().to_owned());
+    }
+    // The alternate form: with the other one, anyhow and eyre print a report instead.
+    let text = format!("{error:#?}");
+    let end = text.find(|c: char| !(c.is_alphanumeric() || "_:".contains(c)));
+    let (name, rest) = text.split_at(end.unwrap_or(text.len()));
+    // `Debug` of an I/O error prints its representation.
+    if matches!(name, "Os" | "Custom" | "Kind") && rest.contains("kind: ") {
+        return Some(std::any::type_name::<std::io::Error>().to_owned());
+    }
+    let is_name = name.starts_with(|c: char| c.is_ascii_uppercase() || name.contains("::"));
+    let is_value = rest.is_empty() || rest.starts_with(" {") || rest.starts_with('(');
+    (is_name && is_value).then(|| name.to_owned())
 }
 
 /// The application's frames of a backtrace, one per line, innermost first, without
@@ -344,6 +374,25 @@ mod tests {
         assert_eq!(error.message, "invalid digit found in string");
         assert!(error.backtrace[0].contains("failure.rs:"), "{error:?}");
         assert_eq!(advice, RetryAdvice::ByRule);
+    }
+
+    #[test]
+    fn container_error_is_named_by_root_cause() {
+        use anyhow::Context as _;
+        let named = |error: anyhow::Error| Failure::from(error).exception().to_owned();
+        let number = || "x".parse::<i32>();
+        assert_eq!(named(number().unwrap_err().into()), "ParseIntError");
+        assert_eq!(named(number().context("the price").unwrap_err()), "ParseIntError");
+        let file = || std::fs::read("/missing");
+        assert_eq!(named(file().unwrap_err().into()), "std::io::error::Error");
+        assert_eq!(named(file().context("the order").unwrap_err()), "std::io::error::Error");
+        assert_eq!(named(anyhow::anyhow!("no order 7")), "Failure");
+        let report = eyre::Report::new(number().unwrap_err());
+        assert_eq!(Failure::from(report).exception(), "ParseIntError");
+        let boxed: Box<dyn Error + Send + Sync> = Box::new(number().unwrap_err());
+        assert_eq!(Failure::from(boxed).exception(), "ParseIntError");
+        let failure = Failure::from(number().context("the price").unwrap_err());
+        assert_eq!(failure.message(), "the price: invalid digit found in string");
     }
 
     #[test]

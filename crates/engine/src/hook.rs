@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use crate::classes::{Class, HandlerFuture};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::handler::{Class, HandlerFuture};
 use crate::panic::Guarded;
 
 /// Code around every execution of some classes, or of all: it can add to what

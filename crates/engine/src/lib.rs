@@ -71,18 +71,21 @@
 // - `hook`, `hooks`: code around executions;
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 mod admission;
+mod classes;
 pub mod client;
 pub mod complete;
 mod context;
 pub mod creation_hook;
 mod dispatch;
 mod engine;
+mod engine_error;
 mod execute;
 mod failure;
 mod handler;
 mod heartbeat;
 mod hook;
 pub mod hooks;
+mod lifecycle;
 mod measure;
 #[cfg(feature = "otlp")]
 pub mod otlp;
@@ -106,9 +109,12 @@ mod trace;
 mod wake_up;
 
 pub use context::Context;
-pub use engine::{Engine, EngineError};
+pub use engine::Engine;
+pub use engine_error::EngineError;
 pub use failure::Failure;
+pub use handler::{BlockingHandler, Handler};
 pub use hook::Hook;
+pub use lifecycle::RunningEngine;
 pub use stop::{StopHandle, Stopped};
 
 pub use crate::client::{Client, Create, CreateError};

@@ -1,8 +1,8 @@
 //! Converts panics of tasks into failures, with message, place and backtrace.
 //!
 //! Only the panic hook knows the place and the backtrace of a panic, so one is
-//! installed, once. It keeps them for panics inside a task, which the engine then
-//! records; all other panics go to the previous hook.
+//! installed, once. It keeps them for panics inside a task, and calls the previous
+//! hook for all panics, so that a reporter of the application sees them, too.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -98,9 +98,8 @@ fn install_hook() {
             if INSIDE_A_TASK.get() {
                 let place = info.location().map(ToString::to_string).unwrap_or_default();
                 LAST.set(Some((place, Backtrace::force_capture())));
-            } else {
-                previous(info);
             }
+            previous(info);
         }));
     });
 }

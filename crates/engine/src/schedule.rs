@@ -22,7 +22,7 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::{ChangeOutcome, ScheduleError, Schedules};
 
-use crate::engine::EngineError;
+use crate::engine_error::EngineError;
 use crate::panic::Guarded;
 use crate::stop::{Phase, StopSignal};
 use crate::wake_up::{Backoff, WakeUps};

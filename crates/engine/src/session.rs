@@ -15,16 +15,17 @@ use task_engine_core::recovery::Reclaim;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, RequestedName};
+use crate::classes::Classes;
 use crate::client::Client;
 use crate::dispatch::{Dispatcher, SessionEnd};
-use crate::engine::{EngineError, Settings};
+use crate::engine::Settings;
+use crate::engine_error::EngineError;
 use crate::execute::{AttemptContext, GRACE};
-use crate::handler::Classes;
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, FreeWorkers};
 use crate::record::{RecordTotals, ResultRecorder, STOP_TIMEOUT, UnrecordedResults};
@@ -56,8 +57,9 @@ pub(crate) struct PreparedEngine<S> {
 }
 
 impl<S: Send + Sync + 'static> PreparedEngine<S> {
-    /// Runs sessions until the engine stops.
-    pub(crate) async fn run(self) -> Result<Stopped, EngineError> {
+    /// Runs sessions until the engine stops; reports the first registration.
+    pub(crate) async fn run(self, started: oneshot::Sender<()>) -> Result<Stopped, EngineError> {
+        let mut started = Some(started);
         let mut stop = self.stop.watch();
         tokio::select! {
             prepared = self.prepare_tables() => prepared?,
@@ -136,6 +138,10 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
                 pools::describe(&self.pools),
                 self.store.location()
             );
+            if let Some(started) = started.take() {
+                // The receiver is gone if the application does not wait for the start.
+                let _ = started.send(());
+            }
             match self.run_session(id, &wake_ups).await {
                 (SessionEnd::Stopping, totals) => {
                     let forced = watch.phase() == Phase::Forced;

@@ -16,22 +16,6 @@ pub(crate) enum Phase {
 
 /// Stops an engine from elsewhere in the program. Clones stop the same one; an
 /// engine that is started after that ends at once.
-///
-/// ```
-/// # use std::sync::Arc;
-/// # use task_engine::{Engine, sqlite::SqliteStore};
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let store = Arc::new(SqliteStore::open_in_memory()?);
-/// let engine = Engine::new(store, ());
-/// let stop = engine.stop_handle();
-/// let running = tokio::spawn(engine.run_until_stopped());
-/// // … serve requests …
-/// stop.stop();                          // running tasks may finish
-/// let stopped = running.await??;
-/// assert!(!stopped.forced);
-/// # Ok(()) }
-/// ```
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     phase: Arc<watch::Sender<Phase>>,
@@ -50,9 +34,9 @@ impl StopHandle {
         Self::default()
     }
 
-    /// From now on, the first SIGTERM or SIGINT stops gracefully, the second
-    /// at once, the third kills. A program does this before anything else, so
-    /// that no signal is missed: as process 1, one without a handler is ignored.
+    /// From now on, the first SIGTERM or SIGINT stops gracefully, the second at once.
+    /// Later ones do nothing. A program does this before anything else, so that no
+    /// signal is missed: as process 1, one without a handler is ignored.
     ///
     /// # Errors
     /// If the system does not allow listening to signals.
@@ -130,24 +114,19 @@ pub(crate) fn on_signals(stop: StopHandle) -> std::io::Result<tokio::task::JoinH
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(tokio::spawn(async move {
-        for count in 1_u32.. {
-            let (name, number) = tokio::select! {
-                _ = terminate.recv() => ("SIGTERM", 15),
-                _ = interrupt.recv() => ("SIGINT", 2),
-            };
-            match count {
-                1 => {
-                    tracing::info!(
-                        "{name}: no new task starts, running tasks finish; send it again to stop at once"
-                    );
-                    stop.stop();
-                }
-                2 => {
-                    tracing::warn!("{name} again: running tasks are cancelled and released");
-                    stop.stop_now();
-                }
-                _ => std::process::exit(128 + number),
+        let mut next = async || {
+            tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
             }
-        }
+        };
+        let name = next().await;
+        tracing::info!(
+            "{name}: no new task starts, running tasks finish; send it again to stop at once"
+        );
+        stop.stop();
+        let name = next().await;
+        tracing::warn!("{name} again: running tasks are cancelled and released");
+        stop.stop_now();
     }))
 }

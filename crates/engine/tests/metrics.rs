@@ -108,7 +108,7 @@ async fn metrics_count_class_and_outcome() {
     let new = |class: &str| NewTask::new(class, Json::empty_object()).unwrap();
     store.create(&[new("good"), new("good"), new("bad"), new("slow"), new("later")]).await.unwrap();
     let stop = engine.stop_handle();
-    let engine = tokio::spawn(engine.run_until_stopped());
+    let engine = tokio::spawn(engine.run_until(std::future::pending()));
     let wanted = [
         ("good success", 2.0),
         ("bad failure", 3.0),

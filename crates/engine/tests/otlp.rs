@@ -239,7 +239,7 @@ async fn execution_spans_have_creator_parent() {
     let id = async { client.create(Parent).await.unwrap() };
     let id = id.instrument(tracing::info_span!("request")).await;
     let stop = engine.stop_handle();
-    let engine = tokio::spawn(engine.run_until_stopped());
+    let engine = tokio::spawn(engine.run_until(std::future::pending()));
     // What is created in a trace is the flow of that trace.
     let correlation_id = store.task(id).await.unwrap().unwrap().correlation_id;
     let page = task_engine::core::flow::FlowPage {

@@ -86,7 +86,7 @@ async fn task_events_are_inside_span() {
     let one = client.create(Async).correlation("order-17").await.unwrap();
     let two = client.create(Blocks).await.unwrap();
     let stop = engine.stop_handle();
-    let engine = tokio::spawn(engine.run_until_stopped());
+    let engine = tokio::spawn(engine.run_until(std::future::pending()));
     let begun = Instant::now();
     for id in [one, two] {
         while store.task(id).await.unwrap().unwrap().row.status != TaskStatus::Stopped {

@@ -48,7 +48,7 @@ async fn store_with_secret() -> Arc<SqliteStore> {
     task_engine::Client::new(store.clone()).schedules().add(&schedule).await.unwrap();
     store.create(&[task]).await.unwrap();
     let stop = engine.stop_handle();
-    let engine = tokio::spawn(engine.run_until_stopped());
+    let engine = tokio::spawn(engine.run_until(std::future::pending()));
     while store.task(task_engine::TaskId(1)).await.unwrap().unwrap().row.error.is_none() {
         tokio::task::yield_now().await;
     }

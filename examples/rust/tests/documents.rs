@@ -49,7 +49,7 @@ impl Shop {
 /// Starts the engine, which checks its settings, and stops it.
 async fn starts<S: Send + Sync + 'static>(engine: Engine<S>) -> Result<(), Error> {
     engine.stop_handle().stop();
-    engine.run_until_stopped().await?;
+    engine.run_until(std::future::pending()).await?;
     Ok(())
 }
 

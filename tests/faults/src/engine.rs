@@ -42,7 +42,7 @@ pub async fn run(config: EngineConfig) -> Result<(), String> {
         let task = TaskSpec::work(1).task();
         engine = engine.schedule(Schedule::every(name, Duration::from_secs(1)).new_task(task));
     }
-    let stopped = engine.run_until_stopped().await.map_err(|e| e.to_string())?;
+    let stopped = engine.run_until(std::future::pending()).await.map_err(|e| e.to_string())?;
     if stopped.unrecorded > 0 { Err(format!("{stopped:?}")) } else { Ok(()) }
 }
 

@@ -21,7 +21,7 @@ use crate::commands::start;
 use crate::console::{Console, now};
 use crate::database::{Database, OpenMode};
 use crate::error::CliError;
-use crate::signals::StopSignals;
+use crate::signals::{self, StopSignals};
 use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address};
 use progress::DemoProgress;
 use summary::DemoSummary;
@@ -84,6 +84,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let engine = handle_samples(engine);
     let stop = engine.stop_handle();
     start::stop_on_sighup(stop.clone())?;
+    signals::exit_on_third_signal()?;
     let mut running = tokio::spawn(engine.run());
     let mut progress = DemoProgress::new(console, ids.len());
     let (ended, to_its_end) = tokio::select! {

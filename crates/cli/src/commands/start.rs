@@ -140,6 +140,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let stop = StopHandle::new();
     stop.stop_on_signals()
         .map_err(|e| CliError::Failure(format!("could not install signal handlers: {e}")))?;
+    signals::exit_on_third_signal()?;
     stop_on_sighup(stop.clone())?;
     let database = console.database_or(config.database.as_deref())?;
     let (store, web) = tokio::select! {
@@ -185,7 +186,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             "this engine has no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
         );
     }
-    let stopped = engine.stopped_by(stop).run_until_stopped().await;
+    let stopped = engine.stopped_by(stop).run_until(std::future::pending()).await;
     if let Some(web) = web {
         web.end().await;
     }

@@ -119,7 +119,7 @@ fn engine_process() {
             App::Postgres(_) => engine.handle(in_postgres),
             App::Sqlite(_) => engine.handle_blocking(in_sqlite),
         };
-        let _ = engine.run_until_stopped().await;
+        let _ = engine.run_until(std::future::pending()).await;
     });
 }
 

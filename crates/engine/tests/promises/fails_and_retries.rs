@@ -153,7 +153,7 @@ async fn retry_function_decides(fresh: Fresh) {
     let id = client.create(Ticking).await.unwrap();
     let engine = fresh
         .engine()
-        .retry_with(Ticking::CLASS, |retry, error| {
+        .retry_with::<Ticking>(|retry, error| {
             assert_eq!(error.message, "tick");
             (retry < 2).then_some(Duration::from_millis(5))
         })
@@ -171,7 +171,7 @@ async fn panicking_retry_function_is_ignored(fresh: Fresh) {
         .engine()
         .workers(1)
         .handle(|_: Ticking, _| async { Err::<(), _>(Failure::from("tick")) })
-        .retry_with(Ticking::CLASS, |_, _| panic!("no rule"));
+        .retry_with::<Ticking>(|_, _| panic!("no rule"));
     let engine = start(engine);
     let task =
         fresh.until(id, |t| !t.executions.is_empty() && t.row.status == TaskStatus::Waiting).await;
@@ -211,6 +211,20 @@ async fn refuse_a_result(fresh: &Fresh) {
     }
 }
 
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Nul;
+
+impl Task for Nul {
+    const CLASS: &'static str = "nul";
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Refused;
+
+impl Task for Refused {
+    const CLASS: &'static str = "refused_with_function";
+}
+
 /// Whether encoding or the store detects it, and whatever the options say: the work was
 /// done, and another attempt would repeat its effects.
 async fn unstorable_result_fails_without_retry(fresh: Fresh) {
@@ -232,8 +246,8 @@ async fn unstorable_result_fails_without_retry(fresh: Fresh) {
         })
         .handle_class("refused", options(), refused)
         .handle_class("refused_with_function", options(), refused)
-        .retry_with("nul", again)
-        .retry_with("refused_with_function", again);
+        .retry_with::<Nul>(again)
+        .retry_with::<Refused>(again);
     let by_encoding = ["nul", "huge", "number"];
     let by_store = ["refused", "refused_with_function"];
     let mut ids = Vec::new();

@@ -459,15 +459,15 @@ async fn handler_panic_names_handler(fresh: Fresh) {
 
 async fn hook_for_unknown_class_is_refused(fresh: Fresh) {
     let engine = fresh.engine().hook_for(["send_mial"], Budget::warn(Duration::ZERO));
-    let error = engine.run_until_stopped().await.unwrap_err().to_string();
+    let error = engine.run_until(std::future::pending()).await.unwrap_err().to_string();
     assert_eq!(
         error,
         "hook Budget is for class send_mial, which has no handler here; check the name"
     );
-    let engine = fresh.engine().retry_with("send_mial", |_, _| None);
-    let error = engine.run_until_stopped().await.unwrap_err().to_string();
+    let engine = fresh.engine().retry_with::<Blocks>(|_, _| None);
+    let error = engine.run_until(std::future::pending()).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "a retry rule is for class send_mial, which has no handler here; check the name"
+        "a retry function is for class blocks, which has no handler here; add one with Engine::handle"
     );
 }

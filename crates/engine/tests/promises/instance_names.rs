@@ -72,7 +72,7 @@ async fn name_of_live_engine_is_refused(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     let first = start(handle_samples(fresh.engine()));
     fresh.until_status(id, TaskStatus::Stopped).await;
-    let error = handle_samples(fresh.engine()).run_until_stopped().await.unwrap_err();
+    let error = handle_samples(fresh.engine()).run_until(std::future::pending()).await.unwrap_err();
     let EngineError::NameTaken(holder) = &error else { panic!("{error}") };
     assert_eq!(holder.pid.unsigned_abs(), std::process::id());
     assert!(error.to_string().contains("is alive: process"), "{error}");
@@ -82,7 +82,7 @@ async fn name_of_live_engine_is_refused(fresh: Fresh) {
 async fn refused_name_lists_left_tasks(fresh: Fresh) {
     let (_, id) = crash(&fresh, "test", Duration::ZERO).await;
     let engine = fresh.engine().recovery(Recovery::Manual);
-    let error = handle_samples(engine).run_until_stopped().await.unwrap_err();
+    let error = handle_samples(engine).run_until(std::future::pending()).await.unwrap_err();
     assert!(matches!(error, EngineError::LeftTasks { .. }), "{error}");
     let text = error.to_string();
     assert_eq!(format!("{error:?}"), text, "what a main prints that returns it");
@@ -177,7 +177,7 @@ async fn auto_recovery_refuses_live_name(fresh: Fresh) {
     let first = start(handle_samples(fresh.engine().heartbeat(QUICK.0, QUICK.1)));
     fresh.until_status(id, TaskStatus::Stopped).await;
     let second = handle_samples(fresh.engine());
-    let error = second.run_until_stopped().await.unwrap_err();
+    let error = second.run_until(std::future::pending()).await.unwrap_err();
     assert!(matches!(error, EngineError::NameTaken(_)), "{error}");
     first.stop().await;
 }

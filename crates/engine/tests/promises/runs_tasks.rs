@@ -155,13 +155,14 @@ async fn task_creates_tasks(fresh: Fresh) {
 }
 
 async fn engine_without_workers_is_refused(fresh: Fresh) {
-    let error = fresh.engine().workers(0).run_until_stopped().await.unwrap_err();
+    let error = fresh.engine().workers(0).run_until(std::future::pending()).await.unwrap_err();
     assert!(error.to_string().contains("at least one worker"), "{error}");
 }
 
 async fn duplicate_handlers_are_refused(fresh: Fresh) {
     let engine = Engine::new(fresh.store.clone(), String::new()).handle(greet).handle(greet);
-    let Err(EngineError::TwoHandlers { class, first, second }) = engine.run_until_stopped().await
+    let Err(EngineError::TwoHandlers { class, first, second }) =
+        engine.run_until(std::future::pending()).await
     else {
         panic!("it started");
     };

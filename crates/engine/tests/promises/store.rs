@@ -137,7 +137,7 @@ pub(crate) struct RunningEngine {
 
 pub(crate) fn start<S: Send + Sync + 'static>(engine: Engine<S>) -> RunningEngine {
     let stop = engine.stop_handle();
-    RunningEngine { stop, end: tokio::spawn(engine.run_until_stopped()) }
+    RunningEngine { stop, end: tokio::spawn(engine.run_until(std::future::pending())) }
 }
 
 impl RunningEngine {

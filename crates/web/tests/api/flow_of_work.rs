@@ -251,7 +251,7 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     let id = id_of(&created);
     let engine = Engine::new(tables.store.clone(), ()).instance("a/b").handle(fails);
     let stop = engine.stop_handle();
-    let running = tokio::spawn(engine.run_until_stopped());
+    let running = tokio::spawn(engine.run_until(std::future::pending()));
     let path = format!("/api/v1/tasks/{id}");
     wait_for("it fails", async || {
         (client.get(&path).await.ok()["status"] == "failed").then_some(())
