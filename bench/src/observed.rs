@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
-use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::claim::ClaimId;
-use task_engine_core::completion::Settled;
+use task_engine_core::completion::SettleOutcome;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
@@ -28,13 +28,13 @@ use task_engine_store::activity::{
     Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts,
 };
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
-use task_engine_store::check::{Check, Depth, Inventory, Violation};
+use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::claim::{Claim, Claimer};
 use task_engine_store::contract::{
     CancelReport, EngineStore, HeartbeatReply, OperatorStore, ReadStore, RetryReport,
     SchemaVersion, StoreBase, StoreFuture, WakeUp,
 };
-use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_store::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutcome};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::login::{DatabaseKey, LoginId};
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
@@ -90,7 +90,7 @@ impl StoreBase for ObservedStore {
 impl EngineStore for ObservedStore {
     forward! {
         fn create_each<'a>(tasks: &'a [NewTask]) -> Vec<Creation>;
-        fn settle<'a>(endings: &'a [Ending]) -> Vec<Settled>;
+        fn settle<'a>(endings: &'a [AttemptRecord]) -> Vec<SettleOutcome>;
         fn reclaim<'a>(what: Reclaim) -> Vec<ReclaimedAttempt>;
         fn heartbeat<'a>(instance: InstanceId) -> HeartbeatReply;
         fn unregister<'a>(instance: InstanceId) -> ();
@@ -122,7 +122,7 @@ impl EngineStore for ObservedStore {
 
     fn record<'a>(
         &'a self,
-        endings: &'a [Ending],
+        endings: &'a [AttemptRecord],
         finished: &'a [ClaimId],
     ) -> StoreFuture<'a, Vec<AttemptId>> {
         Box::pin(async move {
@@ -182,10 +182,10 @@ impl OperatorStore for ObservedStore {
         fn end_login<'a>(login: LoginId, lasts: Duration) -> ();
         fn is_login_ended<'a>(login: LoginId) -> bool;
         fn verify<'a>() -> Vec<Violation>;
-        fn checks<'a>(depth: Depth) -> Vec<Check>;
+        fn checks<'a>(depth: CheckDepth) -> Vec<Check>;
         fn inventory<'a>() -> Inventory;
-        fn export<'a>(filter: &'a ExportFilter, to: Sink) -> ();
-        fn import<'a>(file: File, ids: Ids) -> Imported;
+        fn export<'a>(filter: &'a ExportFilter, to: ExportSink) -> ();
+        fn import<'a>(file: ExportFile, ids: ImportIds) -> ImportOutcome;
     }
 }
 

@@ -8,9 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use task_engine::{ClassRules, Json, NewTask, Store, TaskStatus};
-use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{Ending, NextState};
+use task_engine::{Json, NewTask, Store, TaskOptions, TaskStatus};
+use task_engine_core::attempt::RunSpan;
+use task_engine_core::attempt::{AttemptRecord, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};
@@ -86,7 +86,7 @@ fn kinds(store: &dyn Store, instance: InstanceId) -> Result<[Kind; 3], BenchErro
 }
 
 fn new_instance() -> NewInstance {
-    let rules = |class: &str| (class.to_owned(), ClassRules::default());
+    let options = |class: &str| (class.to_owned(), TaskOptions::default());
     NewInstance {
         name: "bench-claim".to_owned(),
         host: String::new(),
@@ -97,17 +97,17 @@ fn new_instance() -> NewInstance {
         lease: LEASE,
         queues: [QUEUE, UNSERVED_QUEUE, OTHER_QUEUE].map(str::to_owned).to_vec(),
         pools: Vec::new(),
-        classes: [NOOP, ONE_MS, STAMP].map(rules).into(),
+        classes: [NOOP, ONE_MS, STAMP].map(options).into(),
     }
 }
 
-fn success(task: &ClaimedTask, claim_id: ClaimId, instance_id: InstanceId) -> Ending {
-    Ending {
+fn success(task: &ClaimedTask, claim_id: ClaimId, instance_id: InstanceId) -> AttemptRecord {
+    AttemptRecord {
         id: task.id,
         retry_number: task.retry_number,
         claim_id,
         instance_id,
-        ran: Some(Ran { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
+        ran: Some(RunSpan { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
         result: Some(Json::null()),
         error: None,
         next: NextState::End(TaskStatus::Stopped),

@@ -433,7 +433,7 @@ pub fn decide_end(
 
 /// The end of an attempt, decided, ready to be written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ending {
+pub struct AttemptRecord {
     /// Which attempt.
     pub id: AttemptId,
     /// Its retry number.
@@ -443,7 +443,7 @@ pub struct Ending {
     /// The engine that held it.
     pub instance_id: InstanceId,
     /// When it ran; `None` if it never started.
-    pub ran: Option<Ran>,
+    pub ran: Option<RunSpan>,
     /// The result of a success.
     pub result: Option<Json>,
     /// The error of everything else.
@@ -457,7 +457,7 @@ pub struct Ending {
 /// When an attempt ran, on the engine's monotonic clock. Stores convert it to the
 /// database's clock: only durations are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ran {
+pub struct RunSpan {
     /// The worker that ran it; unknown to recovery.
     pub worker: Option<i32>,
     /// How long it took.
@@ -466,7 +466,7 @@ pub struct Ran {
     pub ended: Instant,
 }
 
-impl Ending {
+impl AttemptRecord {
     /// Replaces a result that the store refuses.
     pub fn refuse_result(&mut self, why: impl fmt::Display) {
         let end = AttemptEnd::result_not_storable(why);

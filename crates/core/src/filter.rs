@@ -50,9 +50,9 @@ pub struct Filter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
     /// The field that is compared.
-    pub field: Field,
+    pub field: FilterField,
     /// How.
-    pub operator: Operator,
+    pub operator: FilterOperator,
     /// At least one; more than one only for `=`, `!=`, `~` and `!~`.
     pub values: Vec<Value>,
 }
@@ -60,7 +60,7 @@ pub struct Term {
 /// The field that a term compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
-pub enum Field {
+pub enum FilterField {
     Id,
     Status,
     Class,
@@ -83,7 +83,7 @@ pub enum Field {
 /// How a term compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
-pub enum Operator {
+pub enum FilterOperator {
     Is,
     IsNot,
     Has,
@@ -145,7 +145,7 @@ impl Filter {
     #[must_use]
     pub fn of_ids(ids: &[TaskId]) -> Self {
         let values = ids.iter().map(|id| Value::Number(id.0)).collect();
-        Self { terms: vec![Term { field: Field::Id, operator: Operator::Is, values }] }
+        Self { terms: vec![Term { field: FilterField::Id, operator: FilterOperator::Is, values }] }
     }
 
     /// Whether it matches every task.
@@ -157,14 +157,14 @@ impl Filter {
     /// Whether it says anything about the status.
     #[must_use]
     pub fn has_status(&self) -> bool {
-        self.terms.iter().any(|term| term.field == Field::Status)
+        self.terms.iter().any(|term| term.field == FilterField::Status)
     }
 
     /// Whether it asks about parameters. A reader who may not see them must not ask
     /// either: the answers to `params.password~a` reveal them letter by letter.
     #[must_use]
     pub fn asks_about_parameters(&self) -> bool {
-        self.terms.iter().any(|term| matches!(term.field, Field::Params(_)))
+        self.terms.iter().any(|term| matches!(term.field, FilterField::Params(_)))
     }
 
     /// Whether it asks about the hash of an HTTP request, which readers do not see.
@@ -182,40 +182,42 @@ impl Filter {
 
     fn asks_context(&self, name: &str) -> bool {
         let asks = |path: &[String]| path.first().is_some_and(|first| first == name);
-        self.terms.iter().any(|term| matches!(&term.field, Field::Context(path) if asks(path)))
+        self.terms
+            .iter()
+            .any(|term| matches!(&term.field, FilterField::Context(path) if asks(path)))
     }
 
     /// Tasks whose unique key is not made of an `Idempotency-Key`.
     #[must_use]
     pub fn without_idempotency_keys() -> Self {
-        let field = Field::Context(vec![CONTEXT_KEY.to_owned()]);
+        let field = FilterField::Context(vec![CONTEXT_KEY.to_owned()]);
         let values = vec![Value::Text(request::KEY_PREFIX.to_owned())];
-        Self { terms: vec![Term { field, operator: Operator::HasNot, values }] }
+        Self { terms: vec![Term { field, operator: FilterOperator::HasNot, values }] }
     }
 
     /// Tasks that were created by an HTTP request with an `Idempotency-Key`.
     #[must_use]
     pub fn with_request() -> Self {
-        let field = Field::Context(vec![request::CONTEXT_MARK.to_owned()]);
+        let field = FilterField::Context(vec![request::CONTEXT_MARK.to_owned()]);
         let values = vec![Value::Text(String::new())];
-        Self { terms: vec![Term { field, operator: Operator::Has, values }] }
+        Self { terms: vec![Term { field, operator: FilterOperator::Has, values }] }
     }
 
     /// Tasks that name no secrets of their own.
     #[must_use]
     pub fn without_secrets() -> Self {
-        let field = Field::Context(vec![crate::secret::CONTEXT_NAME.to_owned()]);
+        let field = FilterField::Context(vec![crate::secret::CONTEXT_NAME.to_owned()]);
         let values = vec![Value::Text(String::new())];
-        Self { terms: vec![Term { field, operator: Operator::HasNot, values }] }
+        Self { terms: vec![Term { field, operator: FilterOperator::HasNot, values }] }
     }
 
     /// The statuses that a matching task may have.
     #[must_use]
     pub fn statuses(&self) -> Vec<TaskStatus> {
         let mut statuses = TaskStatus::ALL.to_vec();
-        for term in self.terms.iter().filter(|term| term.field == Field::Status) {
+        for term in self.terms.iter().filter(|term| term.field == FilterField::Status) {
             let named = |status: &TaskStatus| term.values.contains(&Value::Status(*status));
-            statuses.retain(|status| named(status) == (term.operator == Operator::Is));
+            statuses.retain(|status| named(status) == (term.operator == FilterOperator::Is));
         }
         statuses
     }
@@ -224,7 +226,7 @@ impl Filter {
     #[must_use]
     pub fn and_status(mut self, any: &[TaskStatus]) -> Self {
         let values = any.iter().copied().map(Value::Status).collect();
-        self.terms.push(Term { field: Field::Status, operator: Operator::Is, values });
+        self.terms.push(Term { field: FilterField::Status, operator: FilterOperator::Is, values });
         self
     }
 
@@ -232,7 +234,7 @@ impl Filter {
     #[must_use]
     pub fn and_class(mut self, class: impl Into<String>) -> Self {
         let values = vec![Value::Text(class.into())];
-        self.terms.push(Term { field: Field::Class, operator: Operator::Is, values });
+        self.terms.push(Term { field: FilterField::Class, operator: FilterOperator::Is, values });
         self
     }
 
@@ -240,7 +242,11 @@ impl Filter {
     #[must_use]
     pub fn and_correlation(mut self, id: impl Into<String>) -> Self {
         let values = vec![Value::Text(id.into())];
-        self.terms.push(Term { field: Field::Correlation, operator: Operator::Is, values });
+        self.terms.push(Term {
+            field: FilterField::Correlation,
+            operator: FilterOperator::Is,
+            values,
+        });
         self
     }
 
@@ -248,7 +254,7 @@ impl Filter {
     #[must_use]
     pub fn and_error(mut self, kind: impl Into<String>) -> Self {
         let values = vec![Value::Text(kind.into())];
-        self.terms.push(Term { field: Field::Error, operator: Operator::Is, values });
+        self.terms.push(Term { field: FilterField::Error, operator: FilterOperator::Is, values });
         self
     }
 
@@ -256,7 +262,7 @@ impl Filter {
     #[must_use]
     pub fn and_error_with(mut self, text: impl Into<String>) -> Self {
         let values = vec![Value::Text(text.into())];
-        self.terms.push(Term { field: Field::Error, operator: Operator::Has, values });
+        self.terms.push(Term { field: FilterField::Error, operator: FilterOperator::Has, values });
         self
     }
 
@@ -265,14 +271,18 @@ impl Filter {
     pub fn and_unchanged_for(mut self, age: Duration) -> Self {
         let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
         let values = vec![Value::Time(FilterTime::FromNow(-age))];
-        self.terms.push(Term { field: Field::Updated, operator: Operator::Most, values });
+        self.terms.push(Term {
+            field: FilterField::Updated,
+            operator: FilterOperator::Most,
+            values,
+        });
         self
     }
 
     /// The same without its terms about the status.
     #[must_use]
     pub fn without_status(mut self) -> Self {
-        self.terms.retain(|term| term.field != Field::Status);
+        self.terms.retain(|term| term.field != FilterField::Status);
         self
     }
 
@@ -291,7 +301,9 @@ impl Filter {
 
     /// Whether it needs the JSON of tasks.
     pub fn needs_json(&self) -> bool {
-        self.terms.iter().any(|term| matches!(term.field, Field::Params(_) | Field::Context(_)))
+        self.terms
+            .iter()
+            .any(|term| matches!(term.field, FilterField::Params(_) | FilterField::Context(_)))
     }
 
     /// Its terms; all of them hold.
@@ -305,29 +317,29 @@ impl Term {
     fn holds(&self, task: &FoundTask, now: Timestamp) -> bool {
         let row = &task.row;
         match &self.field {
-            Field::Id => self.number(row.id.0),
-            Field::Priority => self.number(row.priority.into()),
-            Field::Attempts => self.number(row.attempts.into()),
-            Field::Retries => self.number(row.retry_number.into()),
-            Field::Status => self.any(|value| *value == Value::Status(row.status)),
-            Field::Class => self.text(Some(&row.class)),
-            Field::Queue => self.text(Some(&row.queue)),
-            Field::Instance => self.text(row.instance.as_deref()),
-            Field::Correlation => self.text(Some(&task.correlation_id)),
-            Field::Error => self.error(row),
-            Field::Created => self.time(Some(row.created_at), now),
-            Field::Updated => self.time(Some(row.updated_at), now),
-            Field::Due => self.time(Some(row.scheduled_at), now),
-            Field::Started => self.time(task.started_at, now),
-            Field::Ended => self.time(task.ended_at, now),
-            Field::Params(path) => self.json(&task.parameters, path),
-            Field::Context(path) => self.json(&task.context, path),
+            FilterField::Id => self.number(row.id.0),
+            FilterField::Priority => self.number(row.priority.into()),
+            FilterField::Attempts => self.number(row.attempts.into()),
+            FilterField::Retries => self.number(row.retry_number.into()),
+            FilterField::Status => self.any(|value| *value == Value::Status(row.status)),
+            FilterField::Class => self.text(Some(&row.class)),
+            FilterField::Queue => self.text(Some(&row.queue)),
+            FilterField::Instance => self.text(row.instance.as_deref()),
+            FilterField::Correlation => self.text(Some(&task.correlation_id)),
+            FilterField::Error => self.error(row),
+            FilterField::Created => self.time(Some(row.created_at), now),
+            FilterField::Updated => self.time(Some(row.updated_at), now),
+            FilterField::Due => self.time(Some(row.scheduled_at), now),
+            FilterField::Started => self.time(task.started_at, now),
+            FilterField::Ended => self.time(task.ended_at, now),
+            FilterField::Params(path) => self.json(&task.parameters, path),
+            FilterField::Context(path) => self.json(&task.context, path),
         }
     }
 
     /// Any of the values, or for a negation none of them.
     fn any(&self, is: impl Fn(&Value) -> bool) -> bool {
-        let negated = matches!(self.operator, Operator::IsNot | Operator::HasNot);
+        let negated = matches!(self.operator, FilterOperator::IsNot | FilterOperator::HasNot);
         self.values.iter().any(is) != negated
     }
 
@@ -361,7 +373,7 @@ impl Term {
 
     fn finds(&self, found: &str, wanted: &str) -> bool {
         match self.operator {
-            Operator::Has | Operator::HasNot => {
+            FilterOperator::Has | FilterOperator::HasNot => {
                 found.to_lowercase().contains(&wanted.to_lowercase())
             }
             _ => found == wanted,
@@ -401,8 +413,8 @@ impl Term {
             other => other.to_string(),
         };
         match self.operator {
-            Operator::Has | Operator::HasNot => self.finds(&text, wanted),
-            Operator::Is | Operator::IsNot if text == wanted => true,
+            FilterOperator::Has | FilterOperator::HasNot => self.finds(&text, wanted),
+            FilterOperator::Is | FilterOperator::IsNot if text == wanted => true,
             operator => {
                 let numbers = (found.is_number(), text.parse::<f64>(), wanted.parse::<f64>());
                 match numbers {
@@ -420,7 +432,7 @@ impl Term {
     }
 }
 
-impl Operator {
+impl FilterOperator {
     /// Whether the operator accepts this order. For a negation, this is the answer for
     /// `=`; the caller inverts it.
     fn compares(self, order: std::cmp::Ordering) -> bool {

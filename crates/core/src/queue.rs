@@ -179,9 +179,9 @@ impl BoundedCount {
 
 /// Builds the list of queues from the tables of a store.
 #[derive(Debug, Default)]
-pub struct QueueList(BTreeMap<String, QueueRow>);
+pub struct QueueListBuilder(BTreeMap<String, QueueRow>);
 
-impl QueueList {
+impl QueueListBuilder {
     /// The most lanes that are counted.
     pub const LANES_MAX: i32 = 10_000;
 

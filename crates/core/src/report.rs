@@ -80,14 +80,14 @@ pub struct Report {
     /// How many lines it has logged in total. Numbers without a line were dropped.
     pub lines_total: i32,
     /// Its progress, if it reported any.
-    pub progress: Option<Progress>,
+    pub progress: Option<ProgressReport>,
     /// The lines that are not stored yet, in order.
     pub lines: Vec<LogLine>,
 }
 
 /// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct ProgressReport {
     /// From 0 to 100.
     pub percent: f64,
     /// What it is doing.
@@ -96,7 +96,7 @@ pub struct Progress {
     pub at: Instant,
 }
 
-impl Progress {
+impl ProgressReport {
     /// Reported now. A percentage out of bounds becomes the nearest valid one.
     #[must_use]
     pub fn new(percent: f64, message: &str) -> Self {
@@ -193,12 +193,12 @@ mod tests {
         assert!(line.message.starts_with("a\u{2400}é"), "{}", line.message);
         assert!(line.message.len() < LINE_BYTES_MAX + 50);
         assert!(line.message.ends_with("bytes in all)"), "{}", line.message);
-        assert_eq!(Progress::new(50.0, "half").percent, 50.0);
+        assert_eq!(ProgressReport::new(50.0, "half").percent, 50.0);
         for (percent, kept) in [(-1.0, 0.0), (1e9, 100.0), (f64::NAN, 0.0), (f64::INFINITY, 100.0)]
         {
-            assert_eq!(Progress::new(percent, "").percent, kept, "{percent}");
+            assert_eq!(ProgressReport::new(percent, "").percent, kept, "{percent}");
         }
-        assert!(Progress::new(1.0, &"x".repeat(5000)).message.len() < 1100);
+        assert!(ProgressReport::new(1.0, &"x".repeat(5000)).message.len() < 1100);
     }
 
     #[test]

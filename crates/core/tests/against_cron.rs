@@ -76,7 +76,7 @@ fn cron(entry: &Entry, zone: &TimeZone, first: Timestamp, last: Timestamp) -> Ve
     let minute = SignedDuration::from_mins(1);
     let mut started = Vec::new();
     // The virtual clock of cron: the last minute that it has processed. It never goes
-    // back.
+    // backwards.
     let mut virtual_clock = zone.to_datetime(first - minute);
     let mut now = first;
     while now <= last {
@@ -134,7 +134,7 @@ fn window(chance: &mut fastrand::Rng, zone: &TimeZone) -> (Timestamp, Timestamp)
     let somewhere = begin + SignedDuration::from_mins(chance.i64(0..8 * 366 * 1440));
     let change = zone.following(somewhere).next().map(|change| change.timestamp());
     let middle = change.filter(|_| chance.u8(0..4) > 0).unwrap_or(somewhere);
-    // Whole minutes, whatever they are.
+    // Any whole minutes.
     let middle = Timestamp::from_second(middle.as_second() / 60 * 60).unwrap();
     let before = SignedDuration::from_mins(chance.i64(1..3000));
     (middle - before, middle + SignedDuration::from_mins(chance.i64(1..3000)))
@@ -153,8 +153,8 @@ fn slots_equal_those_of_cron() {
         let zone = TimeZone::get(name).unwrap();
         let (first, last) = window(&mut chance, &zone);
         changes += usize::from(zone.to_offset(first) != zone.to_offset(last));
-        // Where cron begins inside an hour that comes twice, it knows nothing
-        // of the first time; a schedule does. So both begin on plain days.
+        // If cron starts inside a repeated hour, it does not know about the first one,
+        // and a schedule does. So both start on days without a clock change.
         let first = first - SignedDuration::from_hours(4);
         let expected = cron(&Entry::parse(&text), &zone, first, last);
         let timetable =

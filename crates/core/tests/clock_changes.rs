@@ -22,7 +22,7 @@ const CASES: &[Case<'_>] = &[
             ("03-15 02:30 -04", ""),
         ],
     ),
-    // A second time of the day changes nothing about the first.
+    // A second time of the day does not change the slots of the first.
     (
         "America/New_York",
         "30 2,14 * * *",
@@ -229,7 +229,7 @@ const CASES: &[Case<'_>] = &[
         "2027-08-01T00:00:00Z",
         &[("08-06 00:00 +00", ""), ("08-13 00:00 +00", ""), ("08-20 00:00 +00", "")],
     ),
-    // Both must fit where one begins with a star.
+    // Both must match if one begins with a star.
     (
         "UTC",
         "0 0 */10 * MON",

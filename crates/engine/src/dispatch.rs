@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine_core::attempt::{AttemptEnd, Ending, RetryPolicy, decide_end};
+use task_engine_core::attempt::{AttemptEnd, AttemptRecord, RetryPolicy, decide_end};
 use task_engine_core::claim::{ClaimId, ClaimIds};
 use task_engine_core::display::span;
 use task_engine_core::retry::RetryRule;
-use task_engine_store::claim::{Claim, ClaimedTask, Claimer, Rest};
+use task_engine_store::claim::{Claim, ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -91,14 +91,14 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                         break;
                     }
                     contended = match rest {
-                        Rest::Contended => (contended * 2).clamp(CONTENDED_MIN, CONTENDED_MAX),
+                        ClaimRest::Contended => (contended * 2).clamp(CONTENDED_MIN, CONTENDED_MAX),
                         _ => Duration::ZERO,
                     };
                     match rest {
-                        Rest::More if has_tasks => {}
-                        Rest::More => tokio::task::yield_now().await,
-                        Rest::Contended => self.sleep(contended, true).await,
-                        Rest::Nothing { next_in } => {
+                        ClaimRest::More if has_tasks => {}
+                        ClaimRest::More => tokio::task::yield_now().await,
+                        ClaimRest::Contended => self.sleep(contended, true).await,
+                        ClaimRest::Nothing { next_in } => {
                             let Range { start, end } = self.workers;
                             tracing::trace!(
                                 "{} of workers {start} to {} are idle",
@@ -162,7 +162,7 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         let policy = RetryPolicy::of(RetryRule::default());
         let next = decide_end(&end, task.id.attempt, task.retry_number, &policy);
         let (result, error) = end.into_parts();
-        let ending = Ending {
+        let ending = AttemptRecord {
             id: task.id,
             retry_number: task.retry_number,
             claim_id: claim,

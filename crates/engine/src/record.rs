@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptId, Ending, TaskError};
+use task_engine_core::attempt::{AttemptId, AttemptRecord, TaskError};
 use task_engine_core::display::span;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -89,7 +89,7 @@ impl ResultRecorder {
     /// Writes endings until the last sender is gone.
     pub(crate) async fn run(
         mut self,
-        mut endings: UnboundedReceiver<(Ending, EndingLabels)>,
+        mut endings: UnboundedReceiver<(AttemptRecord, EndingLabels)>,
     ) -> RecordTotals {
         let mut totals = RecordTotals::default();
         let (mut arrived, mut gathered, mut labels) = (Vec::new(), Vec::new(), Vec::new());
@@ -126,7 +126,7 @@ impl ResultRecorder {
     /// Only `InvalidData` is about the endings themselves. An operator can fix all
     /// other errors, a refused connection for one, so the results are kept until
     /// then.
-    async fn write(&mut self, batch: &mut [Ending]) -> usize {
+    async fn write(&mut self, batch: &mut [AttemptRecord]) -> usize {
         let mut backoff = Backoff::new();
         loop {
             self.reports.flush_before(batch).await;
@@ -170,7 +170,7 @@ impl ResultRecorder {
 
     /// Finds the ending that the store refuses by halving the batch, so that the
     /// others are recorded. Its result is replaced by a failure.
-    async fn write_halves(&mut self, batch: &mut [Ending], why: &str) -> usize {
+    async fn write_halves(&mut self, batch: &mut [AttemptRecord], why: &str) -> usize {
         let [ending] = batch else {
             let (one, other) = batch.split_at_mut(batch.len() / 2);
             let unrecorded = Box::pin(self.write(one)).await;
@@ -208,15 +208,15 @@ pub(crate) fn gives_up(phase: Phase, error: &StoreError) -> bool {
 }
 
 /// How many of these go into one statement; at least one.
-fn batch_len(endings: &[Ending]) -> usize {
+fn batch_len(endings: &[AttemptRecord]) -> usize {
     let mut bytes = 0;
-    let fits = |ending: &&Ending| {
+    let fits = |ending: &&AttemptRecord| {
         bytes += ending.result.as_ref().map_or(0, |result| result.as_str().len()) + 1000;
         bytes <= BATCH_BYTES_MAX
     };
     endings.iter().take_while(fits).count().max(1)
 }
 
-pub(crate) fn was_released(ending: &Ending) -> bool {
+pub(crate) fn was_released(ending: &AttemptRecord) -> bool {
     ending.error.as_ref().is_some_and(|error| error.exception == TaskError::ENGINE_STOPPED)
 }

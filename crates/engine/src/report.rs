@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use task_engine_core::attempt::{AttemptId, Ending};
-use task_engine_core::report::{LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, Progress, Report};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
+use task_engine_core::report::{
+    LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, ProgressReport, Report,
+};
 use task_engine_core::secret::Redactor;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -110,7 +112,7 @@ impl ReportWriter {
 
     /// Writes the reports of these attempts before their end is recorded. If that
     /// fails, they are written later.
-    pub(crate) async fn flush_before(self: &Arc<Self>, endings: &[Ending]) {
+    pub(crate) async fn flush_before(self: &Arc<Self>, endings: &[AttemptRecord]) {
         let new: BTreeSet<AttemptId> = {
             let unwritten = lock(&self.unwritten);
             let ids = endings.iter().map(|ending| ending.id);
@@ -226,7 +228,7 @@ pub(crate) struct AttemptReporter {
 /// What an attempt has reported and is not written yet.
 #[derive(Debug, Default)]
 struct ReportBuffer {
-    progress: Option<Progress>,
+    progress: Option<ProgressReport>,
     /// Lines to be written.
     lines: VecDeque<LogLine>,
     /// How many lines were logged, and how many of the first lines and their bytes
@@ -256,7 +258,7 @@ impl AttemptReporter {
         if buffer.closed {
             return;
         }
-        buffer.progress = Some(Progress::new(percent, &message));
+        buffer.progress = Some(ProgressReport::new(percent, &message));
         self.changed(buffer);
     }
 

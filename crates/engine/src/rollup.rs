@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::instance::InstanceId;
 use task_engine_store::contract::Store;
-use task_engine_store::rollup::{CLASSES_MAX, ClassMinute, Counts, OTHER_CLASSES, Tally};
+use task_engine_store::rollup::{
+    AttemptKind, CLASSES_MAX, ClassMinute, OTHER_CLASSES, RollupCounts,
+};
 use tokio::sync::Notify;
 
 /// How soon counts are sent after the first new ending, so that `stats` shows it.
@@ -73,13 +75,18 @@ impl Rollups {
 
     /// Counts recorded endings, except for `others`: not recorded, or ended before
     /// by recovery.
-    pub(crate) fn count(&self, endings: &[Ending], labels: &[EndingLabels], others: &[AttemptId]) {
+    pub(crate) fn count(
+        &self,
+        endings: &[AttemptRecord],
+        labels: &[EndingLabels],
+        others: &[AttemptId],
+    ) {
         let mut state = self.state();
         state.turn_to(Instant::now(), &self.classes);
         for (ending, labels) in endings.iter().zip(labels) {
             if others.is_empty() || !others.contains(&ending.id) {
                 state.add(
-                    Counts::of(ending),
+                    AttemptKind::of(ending),
                     ending.ran.map(|ran| (ran.lasted, ran.ended)),
                     *labels,
                 );
@@ -157,7 +164,7 @@ type RanUntil = (Duration, Instant);
 
 struct RollupState {
     clock: Option<DatabaseClock>,
-    early: Vec<(Counts, Option<RanUntil>, EndingLabels)>,
+    early: Vec<(AttemptKind, Option<RanUntil>, EndingLabels)>,
     /// Since 1970, by the database's clock.
     minute: i64,
     generation: i32,
@@ -171,7 +178,7 @@ struct RollupState {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenMinute {
-    tally: Tally,
+    counts: RollupCounts,
     /// How many endings have been sent to the store.
     sent: u64,
 }
@@ -192,8 +199,8 @@ impl RollupState {
     fn set_clock(&mut self, clock: DatabaseClock, now: Instant, classes: &[Arc<str>]) {
         self.clock = Some(clock);
         self.turn_to(now, classes);
-        for (counts, ran, labels) in std::mem::take(&mut self.early) {
-            self.add(counts, ran, labels);
+        for (kind, ran, labels) in std::mem::take(&mut self.early) {
+            self.add(kind, ran, labels);
         }
     }
 
@@ -217,10 +224,10 @@ impl RollupState {
         self.minute = minute;
     }
 
-    fn add(&mut self, counts: Counts, ran: Option<RanUntil>, labels: EndingLabels) {
+    fn add(&mut self, kind: AttemptKind, ran: Option<RanUntil>, labels: EndingLabels) {
         let Some(clock) = self.clock else {
             if self.early.len() < EARLY_MAX {
-                self.early.push((counts, ran, labels));
+                self.early.push((kind, ran, labels));
             }
             return;
         };
@@ -231,23 +238,23 @@ impl RollupState {
         });
         let last = self.open.len() - 1;
         let mut place = labels.class.min(last);
-        if self.open[place].tally.ended() == 0 && place != last {
+        if self.open[place].counts.ended() == 0 && place != last {
             if self.used < CLASSES_MAX {
                 self.used += 1;
             } else {
                 place = last;
             }
         }
-        self.open[place].tally.add(counts, ran);
+        self.open[place].counts.add(kind, ran);
     }
 
     /// The rows of this minute that have not been sent, with their places.
     fn rows(&self, classes: &[Arc<str>]) -> Vec<(usize, ClassMinute)> {
         let (minute, generation) = (self.minute, self.generation);
-        let new = self.open.iter().enumerate().filter(|(_, open)| open.tally.ended() > open.sent);
+        let new = self.open.iter().enumerate().filter(|(_, open)| open.counts.ended() > open.sent);
         new.map(|(place, open)| {
             let class = classes.get(place).map_or(OTHER_CLASSES, |name| name).to_owned();
-            (place, ClassMinute { minute, generation, class, tally: open.tally })
+            (place, ClassMinute { minute, generation, class, counts: open.counts })
         })
         .collect()
     }
@@ -273,7 +280,7 @@ impl RollupState {
     fn sent(&mut self, rows: &[(usize, ClassMinute)]) {
         for (place, row) in rows {
             if (row.minute, row.generation) == (self.minute, self.generation) {
-                self.open[*place].sent = row.tally.ended();
+                self.open[*place].sent = row.counts.ended();
             }
         }
     }

@@ -20,7 +20,7 @@ use task_engine_core::schedule::row::{
 };
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::schedules::{Done, ScheduleError, Schedules};
+use task_engine_store::schedules::{ChangeOutcome, ScheduleError, Schedules};
 
 use crate::engine::EngineError;
 use crate::panic::Guarded;
@@ -43,10 +43,10 @@ const BETWEEN_WAKE_UPS: Duration = Duration::from_millis(20);
 pub(crate) async fn declare(store: &dyn Store, declared: &[Schedule]) -> Result<(), EngineError> {
     for schedule in declared {
         match Schedules::of(store).declare(schedule).await {
-            Ok(Done::Changed) => {
+            Ok(ChangeOutcome::Changed) => {
                 tracing::info!("stored schedule {:?} as declared", schedule.name());
             }
-            Ok(Done::Unchanged) => {}
+            Ok(ChangeOutcome::Unchanged) => {}
             Err(ScheduleError::Store(error)) => return Err(error.into()),
             Err(error) => return Err(EngineError::Setting(error.to_string())),
         }

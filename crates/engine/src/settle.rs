@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{Ending, NextState, TaskError};
-use task_engine_core::completion::Settled;
+use task_engine_core::attempt::{AttemptRecord, NextState, TaskError};
+use task_engine_core::completion::SettleOutcome;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -26,7 +26,7 @@ const BATCH_MAX: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct PendingCompletion {
     /// Its end, if the completion is not committed.
-    pub(crate) ending: Ending,
+    pub(crate) ending: AttemptRecord,
     pub(crate) labels: EndingLabels,
     /// Whether its code returned a result.
     pub(crate) succeeded: bool,
@@ -94,7 +94,7 @@ impl Settler {
         batch: Vec<PendingCompletion>,
         totals: &mut RecordTotals,
     ) -> Vec<PendingCompletion> {
-        let endings: Vec<Ending> = batch.iter().map(|one| one.ending.clone()).collect();
+        let endings: Vec<AttemptRecord> = batch.iter().map(|one| one.ending.clone()).collect();
         self.reports.flush_before(&endings).await;
         let settled = match self.store.settle(&endings).await {
             Ok(settled) => settled,
@@ -122,16 +122,16 @@ impl Settler {
         let (mut open, mut counted, mut labels) = (Vec::new(), Vec::new(), Vec::new());
         for (one, settled) in batch.into_iter().zip(settled) {
             one.log(settled);
-            if settled == Settled::Open {
+            if settled == SettleOutcome::Open {
                 open.push(one);
                 continue;
             }
-            if settled == Settled::Recorded && was_released(&one.ending) {
+            if settled == SettleOutcome::Recorded && was_released(&one.ending) {
                 totals.released += 1;
             }
             self.claims.recorded(std::iter::once(one.ending.claim_id));
             self.unrecorded.recorded(1);
-            if settled != Settled::Late {
+            if settled != SettleOutcome::Late {
                 labels.push(one.labels);
                 counted.push(one.into_counted(settled));
             }
@@ -166,11 +166,13 @@ impl Settler {
 
 impl PendingCompletion {
     /// Its end as it is recorded.
-    fn into_counted(self, settled: Settled) -> Ending {
+    fn into_counted(self, settled: SettleOutcome) -> AttemptRecord {
         match settled {
-            Settled::Completed => {
-                Ending { error: None, next: NextState::End(TaskStatus::Stopped), ..self.ending }
-            }
+            SettleOutcome::Completed => AttemptRecord {
+                error: None,
+                next: NextState::End(TaskStatus::Stopped),
+                ..self.ending
+            },
             _ => self.ending,
         }
     }
@@ -181,23 +183,23 @@ impl PendingCompletion {
         goes_on && name == Some(TaskError::SNOOZED)
     }
 
-    fn log(&self, settled: Settled) {
+    fn log(&self, settled: SettleOutcome) {
         let ending = &self.ending;
         let id = ending.id.task_id;
         let worker = ending.ran.and_then(|ran| ran.worker).unwrap_or_default();
         let ms = ending.ran.map_or(Duration::ZERO, |ran| ran.lasted).as_millis();
         let error = ending.error.as_ref().map(ToString::to_string).unwrap_or_default();
         match settled {
-            Settled::Completed if self.succeeded => {
+            SettleOutcome::Completed if self.succeeded => {
                 tracing::info!("Worker {worker} finished task {id} in {ms} ms");
             }
-            Settled::Completed => tracing::warn!(
+            SettleOutcome::Completed => tracing::warn!(
                 "Worker {worker} task {id} was completed in a transaction; its later error changes nothing: {error}"
             ),
-            Settled::Recorded if self.is_snoozed() => {
+            SettleOutcome::Recorded if self.is_snoozed() => {
                 tracing::info!("Worker {worker} snoozed task {id} after {ms} ms: {error}");
             }
-            Settled::Recorded => {
+            SettleOutcome::Recorded => {
                 tracing::info!("Worker {worker} failed task {id} in {ms} ms, error is {error}");
                 match ending.next {
                     NextState::Wait { after, .. } => tracing::info!(
@@ -211,11 +213,11 @@ impl PendingCompletion {
                     }
                 }
             }
-            Settled::Late => tracing::warn!(
+            SettleOutcome::Late => tracing::warn!(
                 "{} returned after its end was recorded; its result is kept as evidence and changes nothing",
                 ending.id
             ),
-            Settled::Open => tracing::debug!(
+            SettleOutcome::Open => tracing::debug!(
                 "{}: the transaction that completes it is still open; asking again",
                 ending.id
             ),

@@ -7,7 +7,7 @@ use task_engine_core::schedule::{
 };
 use task_engine_core::secret::{Secrets, UnexpectedPlaceholder};
 use task_engine_core::unique::{Creation, Unique};
-use task_engine_store::schedules::{Done, ScheduleError, Schedules};
+use task_engine_store::schedules::{ChangeOutcome, ScheduleError, Schedules};
 
 use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::redaction;
@@ -138,8 +138,12 @@ fn changed(
     Ok(new)
 }
 
-fn written(done: Done, changed: OperationOutcome, unchanged: OperationOutcome) -> OperationReport {
-    OperationReport::of(if done == Done::Changed { changed } else { unchanged })
+fn written(
+    done: ChangeOutcome,
+    changed: OperationOutcome,
+    unchanged: OperationOutcome,
+) -> OperationReport {
+    OperationReport::of(if done == ChangeOutcome::Changed { changed } else { unchanged })
 }
 
 fn rule_of(definition: &ScheduleDefinition) -> Value {
@@ -154,7 +158,7 @@ impl From<ScheduleError> for OperationError {
     fn from(error: ScheduleError) -> Self {
         match error {
             ScheduleError::Store(error) => error.into(),
-            ScheduleError::Bad(InvalidSchedule {
+            ScheduleError::Invalid(InvalidSchedule {
                 why: InvalidDefinition::Placeholder(found),
                 ..
             }) => Self::placeholder("/parameters", &found),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use task_engine_core::filter::{Field, Filter, FoundTask, Operator, Term, Value};
+use task_engine_core::filter::{Filter, FilterField, FilterOperator, FoundTask, Term, Value};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -103,13 +103,15 @@ impl Search {
         let with_json = self.filter.needs_json();
         let (from, before) = id_range(terms);
         let before = self.before.map_or(before, |id| id.min(before));
-        let (classes, queues) = (texts(terms, &Field::Class), texts(terms, &Field::Queue));
+        let (classes, queues) =
+            (texts(terms, &FilterField::Class), texts(terms, &FilterField::Queue));
         let bounds =
-            |field: Field| terms.iter().filter_map(|term| time_bound(term, &field)).collect();
+            |field: FilterField| terms.iter().filter_map(|term| time_bound(term, &field)).collect();
         let created = seek::created_bounds(&self.filter);
-        let ended: Vec<_> = bounds(Field::Ended);
+        let ended: Vec<_> = bounds(FilterField::Ended);
         let with_error = terms.iter().any(|term| {
-            term.field == Field::Error && matches!(term.operator, Operator::Is | Operator::Has)
+            term.field == FilterField::Error
+                && matches!(term.operator, FilterOperator::Is | FilterOperator::Has)
         });
         let tasks = if with_json { STEP_TASKS_WITH_JSON } else { STEP_TASKS };
         let times = !created.is_empty() || !ended.is_empty();
@@ -141,14 +143,14 @@ impl Search {
 /// The smallest source that has all matching tasks.
 fn source(filter: &Filter) -> ScanSource {
     let terms = filter.terms();
-    if let Some(ids) = is_one_of(terms, &Field::Id) {
+    if let Some(ids) = is_one_of(terms, &FilterField::Id) {
         let ids = ids.iter().filter_map(|value| match value {
             Value::Number(id) => Some(TaskId(*id)),
             _ => None,
         });
         return ScanSource::Ids(ids.collect());
     }
-    if let Some([Value::Text(name)]) = is_one_of(terms, &Field::Correlation) {
+    if let Some([Value::Text(name)]) = is_one_of(terms, &FilterField::Correlation) {
         return ScanSource::Flow(name.clone());
     }
     let statuses = filter.statuses();
@@ -159,12 +161,12 @@ fn source(filter: &Filter) -> ScanSource {
     }
 }
 
-fn is_one_of<'a>(terms: &'a [Term], field: &Field) -> Option<&'a [Value]> {
-    let found = terms.iter().find(|it| it.field == *field && it.operator == Operator::Is);
+fn is_one_of<'a>(terms: &'a [Term], field: &FilterField) -> Option<&'a [Value]> {
+    let found = terms.iter().find(|it| it.field == *field && it.operator == FilterOperator::Is);
     found.map(|term| term.values.as_slice())
 }
 
-fn texts(terms: &[Term], field: &Field) -> Option<Vec<String>> {
+fn texts(terms: &[Term], field: &FilterField) -> Option<Vec<String>> {
     let values = is_one_of(terms, field)?.iter().filter_map(|value| match value {
         Value::Text(text) => Some(text.clone()),
         _ => None,
@@ -175,7 +177,7 @@ fn texts(terms: &[Term], field: &Field) -> Option<Vec<String>> {
 /// The lowest id that may match, and the first id above all matches.
 fn id_range(terms: &[Term]) -> (TaskId, TaskId) {
     let (mut from, mut before) = (1, i64::MAX);
-    for term in terms.iter().filter(|term| term.field == Field::Id) {
+    for term in terms.iter().filter(|term| term.field == FilterField::Id) {
         let numbers = || {
             term.values.iter().filter_map(|value| match value {
                 Value::Number(id) => Some(*id),
@@ -184,22 +186,22 @@ fn id_range(terms: &[Term]) -> (TaskId, TaskId) {
         };
         let (least, most) = (numbers().min().unwrap_or(1), numbers().max().unwrap_or(i64::MAX));
         match term.operator {
-            Operator::Is => {
+            FilterOperator::Is => {
                 from = from.max(least);
                 before = before.min(most.saturating_add(1));
             }
-            Operator::More => from = from.max(least.saturating_add(1)),
-            Operator::Least => from = from.max(least),
-            Operator::Less => before = before.min(most),
-            Operator::Most => before = before.min(most.saturating_add(1)),
-            Operator::IsNot | Operator::Has | Operator::HasNot => {}
+            FilterOperator::More => from = from.max(least.saturating_add(1)),
+            FilterOperator::Least => from = from.max(least),
+            FilterOperator::Less => before = before.min(most),
+            FilterOperator::Most => before = before.min(most.saturating_add(1)),
+            FilterOperator::IsNot | FilterOperator::Has | FilterOperator::HasNot => {}
         }
     }
     (TaskId(from), TaskId(before))
 }
 
-fn time_bound(term: &Term, field: &Field) -> Option<TimeBound> {
-    use Operator::{Least, Less, More, Most};
+fn time_bound(term: &Term, field: &FilterField) -> Option<TimeBound> {
+    use FilterOperator::{Least, Less, More, Most};
     if term.field != *field {
         return None;
     }

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use crate::error::store_error;
 use crate::json::JsonIn;
 use crate::session::Executor as _;
-use crate::store::{Inner, micros};
+use crate::store::{StoreInner, micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/operators/audit.sql");
@@ -20,7 +20,7 @@ const AUDIT: &str = statement(SQL, "audit");
 const AUDIT_PAGE: &str = statement(SQL, "audit_page");
 const AUDIT_PRUNE: &str = statement(SQL, "prune_audit");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn audit(&self, entry: &NewAuditEntry) -> Result<i64, StoreError> {
         let client = self.connections.work().await?;
         let row = client

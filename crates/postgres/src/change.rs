@@ -15,8 +15,8 @@ use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 use crate::operate::LOCK_TASKS;
 use crate::read::status;
-use crate::session::{Executor as _, Session};
-use crate::store::{Inner, micros};
+use crate::session::{Executor as _, PgSession};
+use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/operators/tasks.sql");
 const EDIT: &str = statement(SQL, "edit");
@@ -27,7 +27,7 @@ const LOOKS_MAX: u32 = 100;
 /// So many tasks are removed in one transaction.
 const REMOVE_TASKS_MAX: usize = 1000;
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn edit(&self, id: TaskId, edit: &Edit) -> Result<EditReport, StoreError> {
         let mut client = self.connections.work().await?;
         for _ in 0..LOOKS_MAX {
@@ -50,7 +50,7 @@ impl Inner {
     /// False if it does not wait.
     async fn edit_once(
         &self,
-        client: &mut Session,
+        client: &mut PgSession,
         id: TaskId,
         edit: &Edit,
     ) -> Result<bool, Error> {
@@ -98,7 +98,7 @@ impl Inner {
 
     async fn statuses(
         &self,
-        client: &Session,
+        client: &PgSession,
         ids: &[i64],
     ) -> Result<HashMap<i64, TaskStatus>, StoreError> {
         let rows = client.query(&self.schema.sql(STATUS), &[&ids]).await;

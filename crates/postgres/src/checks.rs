@@ -10,7 +10,8 @@ use task_engine_core::display::span;
 use task_engine_core::queue::PausedQueue;
 use task_engine_core::task::TaskId;
 use task_engine_store::check::{
-    Check, CheckFacts, Depth, FAILED_MAX, FailedClass, Inventory, LANES_MAX, Verdict, WaitingLane,
+    Check, CheckDepth, CheckFacts, FAILED_MAX, FailedClass, Inventory, LANES_MAX, Verdict,
+    WaitingLane,
 };
 use task_engine_store::error::StoreError;
 use task_engine_store::lock::BlockingSession;
@@ -21,7 +22,7 @@ use tokio_postgres::types::ToSql;
 use crate::error::store_error;
 use crate::locks::OpenTransaction;
 use crate::session::Executor as _;
-use crate::store::{Inner, from_micros};
+use crate::store::{StoreInner, from_micros};
 
 const SQL: &str = include_str!("../sql/operators/checks.sql");
 const SERVER: &str = statement(SQL, "server");
@@ -45,13 +46,13 @@ const DEAD_ROWS_WARNING: i64 = 200_000;
 /// PostgreSQL stops to take writes at 2^31.
 const TRANSACTION_AGE_WRONG: i64 = 1_500_000_000;
 
-impl Inner {
-    pub(crate) async fn checks(&self, depth: Depth) -> Result<Vec<Check>, StoreError> {
+impl StoreInner {
+    pub(crate) async fn checks(&self, depth: CheckDepth) -> Result<Vec<Check>, StoreError> {
         let mut checks = self.server().await?;
         let tables = self.tables_version().await;
         let has_tables = tables.verdict == Verdict::Ok;
         checks.push(tables);
-        if depth >= Depth::Standard {
+        if depth >= CheckDepth::Standard {
             if has_tables {
                 checks.push(attempt("schema", self.drift().await));
                 checks.push(attempt("distribution", self.distribution().await));
@@ -63,10 +64,10 @@ impl Inner {
         checks.push(attempt("ids", self.ids().await));
         if has_tables {
             match self.facts(depth).await {
-                Ok(facts) => checks.extend(facts.judge()),
+                Ok(facts) => checks.extend(facts.evaluate()),
                 Err(error) => checks.push(Check::unknown("tasks", error.to_string())),
             }
-            if depth >= Depth::Deep {
+            if depth >= CheckDepth::Deep {
                 let ledger = self.verify().await.map(|violations| Check::of_ledger(&violations));
                 checks.push(attempt("ledger", ledger));
             }
@@ -247,7 +248,7 @@ impl Inner {
         })
     }
 
-    async fn facts(&self, depth: Depth) -> Result<CheckFacts, StoreError> {
+    async fn facts(&self, depth: CheckDepth) -> Result<CheckFacts, StoreError> {
         let us = |row: &Row, column| from_micros(row.get::<_, i64>(column));
         let lanes =
             self.query_briefly(LANES, &[&i32::try_from(LANES_MAX).unwrap_or(i32::MAX)]).await?;
@@ -262,7 +263,7 @@ impl Inner {
             reason: row.get("reason"),
             paused_at: row.get("paused_at"),
         });
-        let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
+        let limit = if depth >= CheckDepth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
         let failed = self.query_briefly(FAILED, &[&limit]).await?;
         let failed = failed.iter().map(|row| FailedClass {
             class: row.get("task_class"),
@@ -479,7 +480,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_is_judged_by_what_it_keeps_from_others() {
+    fn transaction_verdict_depends_on_blocked_work() {
         let lock = vec!["waiting_tasks (AccessExclusiveLock)".to_owned()];
         for (secs, state, holds_rows, locks, waiting, verdict) in [
             (1, "active", true, vec![], 0, Verdict::Ok),
@@ -504,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_out_is_told_before() {
+    fn resource_limits_are_reported_early() {
         for (used, verdict) in [(5, Verdict::Ok), (80, Verdict::Warning), (95, Verdict::Wrong)] {
             assert_eq!(connections(used, 100).verdict, verdict);
         }
@@ -516,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_differ_a_little() {
+    fn small_clock_differences_are_accepted() {
         let at = |secs| Timestamp::from_second(secs).unwrap();
         assert_eq!(clock(at(100), at(99), at(101)).verdict, Verdict::Ok);
         assert_eq!(clock(at(97), at(99), at(101)).verdict, Verdict::Ok);

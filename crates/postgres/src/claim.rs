@@ -6,7 +6,7 @@
 //! `task_engine.wake` in the migrations for the reason and for the other half of this
 //! protocol.
 //!
-//! States of one call ([`State`]), and their transitions:
+//! States of one call ([`ClaimerState`]), and their transitions:
 //!
 //! | state | some lane is due | no lane is due |
 //! |---|---|---|
@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::queue::Lanes;
-use task_engine_store::claim::{Claim, ClaimedTask, Claimer, Rest};
+use task_engine_store::claim::{Claim, ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::contract::StoreFuture;
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
@@ -51,8 +51,8 @@ use task_engine_store::sql::statement;
 use crate::error::store_error;
 use crate::queue_heads::QueueHeads;
 use crate::session::Executor as _;
-use crate::store::{Inner, STATEMENT};
-use crate::take::Take;
+use crate::store::{STATEMENT, StoreInner};
+use crate::take::TakeTasks;
 
 const SQL: &str = include_str!("../sql/engine/claim.sql");
 const REGISTER: &str = statement(SQL, "register_idle");
@@ -69,7 +69,7 @@ const RECHECK_MIN: Duration = Duration::from_millis(2);
 const RECHECK_MAX: Duration = Duration::from_secs(1);
 
 /// Where one call of `claim` stands; see the table above.
-enum State {
+enum ClaimerState {
     /// The heads are from an earlier call.
     Cached,
     /// The heads are from a scan of this call. Creators may not notify this claimer yet.
@@ -79,7 +79,7 @@ enum State {
 }
 
 pub(crate) struct PgClaimer {
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
     instance: InstanceId,
     heads: QueueHeads,
     idle: IdleRegistration,
@@ -97,47 +97,48 @@ impl Claimer for PgClaimer {
 }
 
 impl PgClaimer {
-    pub(crate) fn new(inner: Arc<Inner>, instance: InstanceId, lanes: Lanes) -> Self {
+    pub(crate) fn new(inner: Arc<StoreInner>, instance: InstanceId, lanes: Lanes) -> Self {
         let idle = IdleRegistration::new(instance, &lanes);
         Self { inner, instance, idle, heads: QueueHeads::new(lanes) }
     }
 
     async fn run(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
-        let mut state = if self.heads.are_stale() { self.scan().await? } else { State::Cached };
+        let mut state =
+            if self.heads.are_stale() { self.scan().await? } else { ClaimerState::Cached };
         loop {
             let due = self.heads.due_priorities();
             for priority in &due {
                 let tasks = self.take(id, limit, *priority).await?;
                 if !tasks.is_empty() {
                     self.idle.remove_if_busy(&self.inner).await;
-                    return Ok(Claim { tasks, rest: Rest::More });
+                    return Ok(Claim { tasks, rest: ClaimRest::More });
                 }
             }
             state = match (state, due.is_empty()) {
-                (State::Cached, _) => self.scan().await?,
-                (State::Scanned | State::Confirmed, false) => {
-                    return Ok(without_tasks(Rest::Contended));
+                (ClaimerState::Cached, _) => self.scan().await?,
+                (ClaimerState::Scanned | ClaimerState::Confirmed, false) => {
+                    return Ok(without_tasks(ClaimRest::Contended));
                 }
-                (State::Scanned, true) => {
+                (ClaimerState::Scanned, true) => {
                     self.idle.register(&self.inner).await?;
                     self.heads.scan(&self.inner).await?;
-                    State::Confirmed
+                    ClaimerState::Confirmed
                 }
-                (State::Confirmed, true) => return Ok(without_tasks(self.nothing_due())),
+                (ClaimerState::Confirmed, true) => return Ok(without_tasks(self.nothing_due())),
             };
         }
     }
 
-    async fn scan(&mut self) -> Result<State, StoreError> {
+    async fn scan(&mut self) -> Result<ClaimerState, StoreError> {
         self.heads.scan(&self.inner).await?;
-        Ok(if self.idle.is_seen_by_all() { State::Confirmed } else { State::Scanned })
+        Ok(if self.idle.is_seen_by_all() { ClaimerState::Confirmed } else { ClaimerState::Scanned })
     }
 
-    fn nothing_due(&mut self) -> Rest {
+    fn nothing_due(&mut self) -> ClaimRest {
         let rest = if self.heads.are_complete() {
-            Rest::Nothing { next_in: self.idle.begin(self.heads.next_in()) }
+            ClaimRest::Nothing { next_in: self.idle.begin(self.heads.next_in()) }
         } else {
-            Rest::Contended
+            ClaimRest::Contended
         };
         // The caller acts on this answer now; the next call scans again.
         self.heads.invalidate();
@@ -153,10 +154,11 @@ impl PgClaimer {
         priority: i32,
     ) -> Result<Vec<ClaimedTask>, StoreError> {
         let mut lanes = self.heads.due_lanes(priority);
-        let take = Take { id, instance: self.instance, limit, priority, candidates: limit * 2 };
+        let take =
+            TakeTasks { id, instance: self.instance, limit, priority, candidates: limit * 2 };
         let mut tasks = take.run(&self.inner, &mut lanes).await?;
         if tasks.is_empty() && lanes.len() > 1 {
-            let take = Take { candidates: CANDIDATES_MAX, ..take };
+            let take = TakeTasks { candidates: CANDIDATES_MAX, ..take };
             tasks = take.run(&self.inner, &mut lanes).await?;
         }
         if tasks.len() < limit {
@@ -167,7 +169,7 @@ impl PgClaimer {
     }
 }
 
-fn without_tasks(rest: Rest) -> Claim {
+fn without_tasks(rest: ClaimRest) -> Claim {
     Claim { tasks: Vec::new(), rest }
 }
 
@@ -217,7 +219,7 @@ impl IdleRegistration {
     }
 
     /// Makes the next scan count. A second call only checks the older transactions again.
-    async fn register(&mut self, inner: &Inner) -> Result<(), StoreError> {
+    async fn register(&mut self, inner: &StoreInner) -> Result<(), StoreError> {
         let client = inner.connections.work().await?;
         if let Registration::Absent = self.registration {
             let Self { claimer, queues, lowest_priority, classes, .. } = &*self;
@@ -260,7 +262,7 @@ impl IdleRegistration {
 
     /// After tasks were taken. Nothing depends on the removal, so an error only means that a
     /// later call tries again.
-    async fn remove_if_busy(&mut self, inner: &Inner) {
+    async fn remove_if_busy(&mut self, inner: &StoreInner) {
         if matches!(self.registration, Registration::Absent)
             || self.last_idle.elapsed() < BUSY_AFTER
         {

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use task_engine_core::attempt::{AttemptId, Ending};
-use task_engine_core::completion::{Completion, Settled};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
+use task_engine_core::completion::{Completion, SettleOutcome};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::GenericClient;
@@ -14,10 +14,10 @@ use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
 #[cfg(feature = "sqlx")]
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
-use crate::record::{Columns, ConflictMode, attempt_id};
+use crate::record::{ConflictMode, RecordColumns, attempt_id};
 use crate::schema::Schema;
-use crate::session::{Executor as _, Session, Transaction};
-use crate::store::{Inner, micros};
+use crate::session::{Executor as _, PgSession, PgTransaction};
+use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/engine/complete.sql");
 const COMPLETE: &str = statement(SQL, "complete");
@@ -110,14 +110,17 @@ fn sqlx_error(error: &sqlx::Error, id: AttemptId) -> StoreError {
     }
 }
 
-impl Inner {
-    pub(crate) async fn settle(&self, endings: &[Ending]) -> Result<Vec<Settled>, StoreError> {
+impl StoreInner {
+    pub(crate) async fn settle(
+        &self,
+        endings: &[AttemptRecord],
+    ) -> Result<Vec<SettleOutcome>, StoreError> {
         let mut client = self.connections.work().await?;
         let completed = self.completed(&client, endings).await?;
-        let rest: Vec<Ending> =
+        let rest: Vec<AttemptRecord> =
             endings.iter().filter(|e| !completed.contains(&e.id)).cloned().collect();
         if rest.is_empty() {
-            return Ok(vec![Settled::Completed; endings.len()]);
+            return Ok(vec![SettleOutcome::Completed; endings.len()]);
         }
         let report_of_ends = loop {
             let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
@@ -131,32 +134,32 @@ impl Inner {
             }
         };
         // Some may have committed since the first look.
-        let others: Vec<Ending> = rest
+        let others: Vec<AttemptRecord> = rest
             .into_iter()
             .filter(|e| {
                 !report_of_ends.ended.contains(&e.id) && !report_of_ends.open.contains(&e.id)
             })
             .collect();
         let later = self.completed(&client, &others).await?;
-        let ended: Vec<&Ending> = others.iter().filter(|e| !later.contains(&e.id)).collect();
+        let ended: Vec<&AttemptRecord> = others.iter().filter(|e| !later.contains(&e.id)).collect();
         // Not those that were sent before, and whose answer was lost.
         let late = match ended.is_empty() {
             true => Vec::new(),
             false => self.record_late(&client, &ended).await?,
         };
-        let settled = |ending: &Ending| match ending.id {
-            id if completed.contains(&id) || later.contains(&id) => Settled::Completed,
-            id if report_of_ends.open.contains(&id) => Settled::Open,
-            id if late.contains(&id) => Settled::Late,
-            _ => Settled::Recorded,
+        let settled = |ending: &AttemptRecord| match ending.id {
+            id if completed.contains(&id) || later.contains(&id) => SettleOutcome::Completed,
+            id if report_of_ends.open.contains(&id) => SettleOutcome::Open,
+            id if late.contains(&id) => SettleOutcome::Late,
+            _ => SettleOutcome::Recorded,
         };
         Ok(endings.iter().map(settled).collect())
     }
 
     async fn completed(
         &self,
-        client: &Session,
-        endings: &[Ending],
+        client: &PgSession,
+        endings: &[AttemptRecord],
     ) -> Result<HashSet<AttemptId>, StoreError> {
         if endings.is_empty() {
             return Ok(HashSet::new());
@@ -174,14 +177,14 @@ impl Inner {
     /// Ends those of these attempts that are still held.
     async fn end_held(
         &self,
-        transaction: &mut Transaction<'_>,
-        endings: &[Ending],
+        transaction: &mut PgTransaction<'_>,
+        endings: &[AttemptRecord],
     ) -> Result<EndReport, tokio_postgres::Error> {
         transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
         let rows = transaction.query(&self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
         let held: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
-        let endings: Vec<Ending> =
+        let endings: Vec<AttemptRecord> =
             endings.iter().filter(|ending| held.contains(&ending.claim_id.0)).cloned().collect();
         self.end_without_waiting(transaction, &endings).await
     }
@@ -191,15 +194,15 @@ impl Inner {
     /// somebody, one by one, to find out for whom.
     pub(crate) async fn end_without_waiting(
         &self,
-        transaction: &mut Transaction<'_>,
-        endings: &[Ending],
+        transaction: &mut PgTransaction<'_>,
+        endings: &[AttemptRecord],
     ) -> Result<EndReport, tokio_postgres::Error> {
         let mut report_of_ends = EndReport::default();
         transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         if !self.end_at_once(transaction, endings, &mut report_of_ends).await? {
             transaction.batch_execute(SINGLE_LOCK_TIMEOUT).await?;
             // In the order in which everybody writes them.
-            let mut in_order: Vec<&Ending> = endings.iter().collect();
+            let mut in_order: Vec<&AttemptRecord> = endings.iter().collect();
             in_order.sort_unstable_by_key(|ending| ending.id);
             for ending in in_order {
                 let one = std::slice::from_ref(ending);
@@ -215,13 +218,13 @@ impl Inner {
     /// False, and nothing is changed, if it would have to wait.
     async fn end_at_once(
         &self,
-        transaction: &mut Transaction<'_>,
-        endings: &[Ending],
+        transaction: &mut PgTransaction<'_>,
+        endings: &[AttemptRecord],
         report_of_ends: &mut EndReport,
     ) -> Result<bool, tokio_postgres::Error> {
         let part = transaction.savepoint("task_engine_end").await?;
         let statement = self.record_statement(ConflictMode::SkipEnded);
-        match Columns::of(endings).run(&part, &statement, &[]).await {
+        match RecordColumns::of(endings).run(&part, &statement, &[]).await {
             Ok(recorded) => {
                 if endings.iter().any(|ending| ending.cancel_response.is_some()) {
                     self.record_cancel_responses(&part, endings, &recorded).await?;

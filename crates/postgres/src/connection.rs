@@ -21,7 +21,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{pool_error, store_error};
 use crate::hosts::{Connected, Hosts};
-use crate::session::{Session, StatementMode};
+use crate::session::{PgSession, StatementMode};
 use crate::tls;
 
 /// What a store is used for.
@@ -253,7 +253,7 @@ pub(crate) struct Connections {
     /// When the server was last asked whether it answers, and what came of it.
     probed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     /// How often connections were given up.
-    distrusted: watch::Sender<u64>,
+    discards: watch::Sender<u64>,
 }
 
 impl Connections {
@@ -262,8 +262,8 @@ impl Connections {
         let mode = Arc::new(StatementMode::new(purpose.settings(), behind_pooler));
         let work = connector.pool(purpose.work_connections(), &mode)?;
         let lifeline = connector.pool(purpose.lifeline_connections(), &mode)?;
-        let (probed, distrusted) = (tokio::sync::Mutex::default(), watch::Sender::default());
-        Ok(Self { connector, work, lifeline, mode, probed, distrusted })
+        let (probed, discards) = (tokio::sync::Mutex::default(), watch::Sender::default());
+        Ok(Self { connector, work, lifeline, mode, probed, discards })
     }
 
     pub(crate) fn are_behind_pooler(&self) -> bool {
@@ -271,22 +271,22 @@ impl Connections {
     }
 
     /// A connection for the work: creation, claims, records, reading.
-    pub(crate) async fn work(&self) -> Result<Session, StoreError> {
-        Ok(Session::new(self.work.get().await?, self.mode.clone()))
+    pub(crate) async fn work(&self) -> Result<PgSession, StoreError> {
+        Ok(PgSession::new(self.work.get().await?, self.mode.clone()))
     }
 
     /// A connection for what must not wait behind the work.
-    pub(crate) async fn lifeline(&self) -> Result<Session, StoreError> {
-        Ok(Session::new(self.lifeline.get().await?, self.mode.clone()))
+    pub(crate) async fn lifeline(&self) -> Result<PgSession, StoreError> {
+        Ok(PgSession::new(self.lifeline.get().await?, self.mode.clone()))
     }
 
     /// A call got no answer, on a connection that is back in its pool and looks
     /// valid. Others may be no better: all idle ones are closed.
-    fn distrust(&self) {
+    fn discard_pools(&self) {
         for pool in [&self.work, &self.lifeline] {
             pool.pool.retain(|_, _| false);
         }
-        self.distrusted.send_modify(|count| *count += 1);
+        self.discards.send_modify(|count| *count += 1);
     }
 
     /// Closes connections that are not in use, once the server has done all that
@@ -310,10 +310,10 @@ impl Connections {
     }
 
     /// Ends when connections that there were at this call are given up.
-    pub(crate) async fn are_distrusted(&self) {
-        let mut distrusted = self.distrusted.subscribe();
+    pub(crate) async fn pools_discarded(&self) {
+        let mut discards = self.discards.subscribe();
         // Its sender is in this value.
-        let _ = distrusted.changed().await;
+        let _ = discards.changed().await;
     }
 
     /// Waits for an answer: as long as the limit says, and no longer than the
@@ -327,16 +327,16 @@ impl Connections {
         let error = {
             // Dropped before the connections are given up, with the one it has.
             tokio::pin!(answer);
-            match self.answer_or_silence(limit, answer).await {
+            match self.answer_within_timeout(limit, answer).await {
                 Ok(answer) => return answer,
                 Err(error) => error,
             }
         };
-        self.distrust();
+        self.discard_pools();
         Err(error)
     }
 
-    async fn answer_or_silence<T>(
+    async fn answer_within_timeout<T>(
         &self,
         limit: Option<Duration>,
         mut answer: Pin<&mut impl Future<Output = T>>,

@@ -19,7 +19,7 @@ use crate::json::JsonIn;
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
 use crate::schema::Schema;
 use crate::session::Executor as _;
-use crate::store::{Inner, micros};
+use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/engine/create.sql");
 const CREATE: &str = statement(SQL, "create");
@@ -30,13 +30,13 @@ const CREATE_UNIQUE: &str = statement(SQL, "create_unique");
 const STATEMENT_TASKS_MAX: usize = 10_000;
 const STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn create_each(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, StoreError> {
         let mut client = self.connections.work().await?;
         let kind = InsertKind::of(tasks);
         if chunk_len(tasks) == tasks.len() {
             let statement = self.schema.sql(kind.sql());
-            let columns = Columns::of(tasks);
+            let columns = TaskColumns::of(tasks);
             loop {
                 match client.query_cached(&statement, &columns.parameters_for(kind)).await {
                     Err(e) if must_repeat(&e) => {}
@@ -81,7 +81,7 @@ impl Schema {
         let mut rest = tasks;
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(chunk_len(rest));
-            let columns = Columns::of(chunk);
+            let columns = TaskColumns::of(chunk);
             let parameters: Vec<_> =
                 columns.parameters_for(kind).into_iter().zip(kind.types()).collect();
             // Not prepared: that would be another way to the server and back.
@@ -118,7 +118,7 @@ impl Schema {
         let mut rest = tasks;
         while !rest.is_empty() {
             let (chunk, after) = rest.split_at(chunk_len(rest));
-            let columns = Columns::of(chunk);
+            let columns = TaskColumns::of(chunk);
             // Times and JSON go as text: no feature of sqlx is needed for them.
             let times: Vec<Option<String>> =
                 columns.times.iter().map(|t| t.map(|t| t.to_string())).collect();
@@ -225,13 +225,13 @@ const TYPES: [Type; 7] = [
 ];
 
 /// What makes tasks unique.
-struct Keys<'a> {
+struct UniqueKeyColumns<'a> {
     keys: Vec<Option<&'a str>>,
     scopes: Vec<Option<String>>,
     answers: Vec<Option<&'static str>>,
 }
 
-impl<'a> Keys<'a> {
+impl<'a> UniqueKeyColumns<'a> {
     fn of(tasks: &'a [NewTask]) -> Self {
         let uniques = || tasks.iter().map(|task| task.unique.as_ref());
         Self {
@@ -258,7 +258,7 @@ fn hours(period: Duration) -> String {
     format!("{hours}:{minutes:02}:{seconds:02}.{:06}", period.subsec_micros())
 }
 
-struct Columns<'a> {
+struct TaskColumns<'a> {
     classes: Vec<&'a str>,
     parameters: Vec<JsonIn<'a>>,
     times: Vec<Option<Timestamp>>,
@@ -266,10 +266,10 @@ struct Columns<'a> {
     priorities: Vec<i32>,
     queues: Vec<&'a str>,
     contexts: Vec<JsonIn<'a>>,
-    keys: Keys<'a>,
+    keys: UniqueKeyColumns<'a>,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> TaskColumns<'a> {
     fn of(tasks: &'a [NewTask]) -> Self {
         let due = |task: &NewTask| match task.due {
             Due::Now => (None, None),
@@ -285,7 +285,7 @@ impl<'a> Columns<'a> {
             priorities: tasks.iter().map(|task| task.priority).collect(),
             queues: tasks.iter().map(|task| &*task.queue).collect(),
             contexts: tasks.iter().map(|task| JsonIn(task.context.as_str())).collect(),
-            keys: Keys::of(tasks),
+            keys: UniqueKeyColumns::of(tasks),
         }
     }
 
@@ -300,7 +300,7 @@ impl<'a> Columns<'a> {
             &self.contexts,
         ];
         if kind == InsertKind::Unique {
-            let Keys { keys, scopes, answers } = &self.keys;
+            let UniqueKeyColumns { keys, scopes, answers } = &self.keys;
             all.extend([keys as &(dyn ToSql + Sync), scopes, answers]);
         }
         all

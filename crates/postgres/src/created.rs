@@ -23,7 +23,7 @@ impl Schema {
         class: &str,
     ) -> Result<Vec<CreatedTask>, StoreError> {
         let rows = transaction.query_typed(&self.sql(CREATED), &[(&class, Type::TEXT)]).await;
-        let created = |row: &tokio_postgres::Row| Columns {
+        let created = |row: &tokio_postgres::Row| CreatedColumns {
             id: row.get(0),
             class: row.get(1),
             parameters: row.get(2),
@@ -48,7 +48,7 @@ impl Schema {
         let statement = sqlx::AssertSqlSafe(self.sql(CREATED).into_owned());
         let rows = sqlx::query(statement).bind(class).fetch_all(connection).await;
         let rows = rows.map_err(|error| StoreError::Refused(error.to_string()))?;
-        let created = |row: &sqlx::postgres::PgRow| Columns {
+        let created = |row: &sqlx::postgres::PgRow| CreatedColumns {
             id: row.get(0),
             class: row.get(1),
             parameters: row.get(2),
@@ -63,7 +63,7 @@ impl Schema {
 }
 
 /// A row, from whichever driver.
-struct Columns {
+struct CreatedColumns {
     id: i64,
     class: String,
     parameters: String,
@@ -74,8 +74,8 @@ struct Columns {
     created_at: i64,
 }
 
-impl From<Columns> for CreatedTask {
-    fn from(row: Columns) -> Self {
+impl From<CreatedColumns> for CreatedTask {
+    fn from(row: CreatedColumns) -> Self {
         let time = |micros| Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
         Self {
             id: TaskId(row.id),

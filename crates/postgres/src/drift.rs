@@ -13,16 +13,16 @@ use tokio_postgres::AsyncMessage;
 use crate::error::{error_text, store_error};
 use crate::schema::Schema;
 use crate::session::Executor as _;
-use crate::store::Inner;
+use crate::store::StoreInner;
 
 const OBJECTS: &str = statement(include_str!("../sql/operators/checks.sql"), "objects");
 
 /// What a notification takes at the most, where they work at all.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(3);
 
-type Objects = BTreeMap<(String, String), String>;
+type SchemaObjects = BTreeMap<(String, String), String>;
 
-impl Inner {
+impl StoreInner {
     /// Runs the migrations in an uncommitted schema, compares, and rolls it
     /// back. A list of what should be there would have to be kept by hand, and be
     /// another one for every version of PostgreSQL.
@@ -44,7 +44,7 @@ impl Inner {
             let made = transaction.batch_execute(&scratch.moved(statements)).await;
             made.map_err(|e| store_error(&e))?;
         }
-        let mut lists: Vec<Objects> = Vec::new();
+        let mut lists: Vec<SchemaObjects> = Vec::new();
         for schema in [&scratch, &self.schema] {
             let rows = transaction.query(OBJECTS, &[&format!("\"{schema}\"")]).await;
             let rows = rows.map_err(|e| store_error(&e))?;
@@ -159,7 +159,7 @@ fn as_in(text: &str, from: &Schema, to: &Schema) -> String {
     text
 }
 
-fn compare(name: &'static str, expected: &Objects, there: &Objects) -> Check {
+fn compare(name: &'static str, expected: &SchemaObjects, there: &SchemaObjects) -> Check {
     let mut wrong = Vec::new();
     let mut remedy = Vec::new();
     for ((kind, object), definition) in expected {

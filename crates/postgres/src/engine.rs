@@ -1,9 +1,9 @@
 //! What engines and clients call.
 
 use std::time::Duration;
-use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::claim::ClaimId;
-use task_engine_core::completion::Settled;
+use task_engine_core::completion::SettleOutcome;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::queue::Lanes;
 use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
@@ -22,9 +22,9 @@ impl EngineStore for PgStore {
     calls! {
         STATEMENT => fn create_each<'a>(tasks: &'a [NewTask]) -> Vec<Creation>;
         STATEMENT => fn record<'a>(
-            endings: &'a [Ending], finished: &'a [ClaimId]
+            endings: &'a [AttemptRecord], finished: &'a [ClaimId]
         ) -> Vec<AttemptId>;
-        STATEMENT => fn settle<'a>(endings: &'a [Ending]) -> Vec<Settled>;
+        STATEMENT => fn settle<'a>(endings: &'a [AttemptRecord]) -> Vec<SettleOutcome>;
         STATEMENT => fn reclaim<'a>(what: Reclaim) -> Vec<ReclaimedAttempt>;
         STATEMENT => fn register<'a>(instance: &'a NewInstance) -> InstanceId;
         HEARTBEAT => fn heartbeat<'a>(instance: InstanceId) -> HeartbeatReply;

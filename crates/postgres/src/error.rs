@@ -33,7 +33,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
             "the schema of Task Engine does not exist ({message}); run `task-engine migrate`"
         ));
     }
-    if pooler::forgot_a_statement(code) {
+    if pooler::is_unknown_statement(code) {
         return StoreError::Unavailable(format!("{}: {message}", pooler::REASON));
     }
     if *code == SqlState::LOCK_NOT_AVAILABLE {

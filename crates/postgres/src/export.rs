@@ -6,18 +6,18 @@ use task_engine_core::json::Json;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{
-    CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
-    InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleEventRecord, ScheduleRecord, Sink, SkippedTaskRecord, TaskRecord, WaitingRecord,
-    compact,
+    CancellationRecord, ExecutionRecord, ExportCounts, ExportFilter, ExportHeader, ExportLine,
+    ExportSink, FORMAT, FiredRecord, InstanceRecord, LateRecord, LogRecord, PausedQueueRecord,
+    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, SkippedTaskRecord,
+    TaskRecord, WaitingRecord, compact,
 };
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
-use crate::session::{Executor as _, Transaction};
-use crate::store::Inner;
+use crate::session::{Executor as _, PgTransaction};
+use crate::store::StoreInner;
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/operators/export.sql");
@@ -38,12 +38,12 @@ const SCHEDULE_EVENTS: &str = statement(SQL, "schedule_events");
 /// How many tasks are in memory at a time.
 const PAGE: i64 = 200;
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn export(
         &self,
         filter: &ExportFilter,
         place: String,
-        mut to: Sink,
+        mut to: ExportSink,
     ) -> Result<(), StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
@@ -52,18 +52,18 @@ impl Inner {
             .batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             .await
             .map_err(|e| store_error(&e))?;
-        let mut end = End::default();
+        let mut end = ExportCounts::default();
         // False: the reader wants no more.
-        let mut tell = |line: Line| {
+        let mut send = |line: ExportLine| {
             end.count(&line);
             to(line)
         };
-        let pages = Pages { inner: self, transaction: &transaction };
-        if !tell(Line::Header(pages.header(filter, place).await?)) {
+        let pages = ExportReader { inner: self, transaction: &transaction };
+        if !send(ExportLine::Header(pages.header(filter, place).await?)) {
             return Ok(());
         }
         for row in &pages.ask(INSTANCES, &[]).await? {
-            if !tell(Line::Instance(Box::new(instance(row)))) {
+            if !send(ExportLine::Instance(Box::new(instance(row)))) {
                 return Ok(());
             }
         }
@@ -73,7 +73,7 @@ impl Inner {
                 reason: read(row, "reason"),
                 paused_at: read(row, "paused_at"),
             };
-            if !tell(Line::PausedQueue(paused)) {
+            if !send(ExportLine::PausedQueue(paused)) {
                 return Ok(());
             }
         }
@@ -86,44 +86,50 @@ impl Inner {
             for (task, unreadable) in page {
                 let wanted = filter.wants(task.status);
                 let line = match unreadable {
-                    Some(reason) => Line::SkippedTask(SkippedTaskRecord { id: task.id, reason }),
+                    Some(reason) => {
+                        ExportLine::SkippedTask(SkippedTaskRecord { id: task.id, reason })
+                    }
                     None => task.into_line(),
                 };
-                if wanted && !tell(line) {
+                if wanted && !send(line) {
                     return Ok(());
                 }
             }
         }
         for row in &pages.ask(SCHEDULES, &[]).await? {
-            if !tell(Line::Schedule(Box::new(pages.schedule(row).await?))) {
+            if !send(ExportLine::Schedule(Box::new(pages.schedule(row).await?))) {
                 return Ok(());
             }
         }
-        to(Line::End(end));
+        to(ExportLine::End(end));
         Ok(())
     }
 }
 
-struct Pages<'a> {
-    inner: &'a Inner,
-    transaction: &'a Transaction<'a>,
+struct ExportReader<'a> {
+    inner: &'a StoreInner,
+    transaction: &'a PgTransaction<'a>,
 }
 
-impl Pages<'_> {
+impl ExportReader<'_> {
     async fn ask(
         &self,
         statement: &'static str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
-        let transaction: &Transaction<'_> = self.transaction;
+        let transaction: &PgTransaction<'_> = self.transaction;
         let rows = transaction.query(&self.inner.schema.sql(statement), params).await;
         rows.map_err(|e| store_error(&e))
     }
 
-    async fn header(&self, filter: &ExportFilter, from: String) -> Result<Header, StoreError> {
+    async fn header(
+        &self,
+        filter: &ExportFilter,
+        from: String,
+    ) -> Result<ExportHeader, StoreError> {
         let ids = self.ask(LAST_IDS, &[]).await?;
         let ids = ids.first().ok_or_else(|| StoreError::Refused("no ids".to_owned()))?;
-        Ok(Header {
+        Ok(ExportHeader {
             task_engine_export: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             exported_at: ids.get("now"),

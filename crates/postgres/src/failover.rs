@@ -1,60 +1,62 @@
-//! Whether the server still has what it confirmed. A standby that was behind when
-//! it took over, or a backup that was put in the place of the server, does not,
-//! and says nothing about it: but its log ends earlier, or is on another line.
+//! Detects that the server has lost confirmed transactions: an asynchronous standby
+//! took over, or a backup was restored. The server reports no error, but its log ends
+//! earlier or is on another timeline.
 
 use std::sync::{Mutex, PoisonError};
 
-/// How far the log of the server was, at the last look.
+/// How far the log of the server was, at the last check.
 #[derive(Debug, Default)]
-pub(crate) struct LogWatch(Mutex<Option<Position>>);
+pub(crate) struct LogWatch(Mutex<Option<LogPosition>>);
 
-/// A place in the server's log.
+/// A position in the server's write-ahead log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct LogPosition {
     /// A new one begins whenever a standby takes over.
     timeline: u32,
     /// Bytes that were ever written.
     bytes: i64,
 }
 
-/// What a look tells.
+/// How the log has changed since the last check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum LogChange {
     AsBefore,
-    /// Another server took over, and may not have all transactions.
+    /// Another server took over. It may not have all transactions.
     TakenOver,
-    /// So many bytes are gone.
+    /// The log is this many bytes shorter.
     WentBack(i64),
 }
 
-impl Position {
-    /// From the name of the file that is written to, and how far.
+impl LogPosition {
+    /// From the name of the current log file and the bytes written.
     pub(crate) fn of(file: &str, bytes: i64) -> Option<Self> {
         let timeline = u32::from_str_radix(file.get(..8)?, 16).ok()?;
         Some(Self { timeline, bytes })
     }
 
-    fn after(self, before: Option<Self>) -> Seen {
+    fn after(self, before: Option<Self>) -> LogChange {
         match before {
-            Some(before) if self.bytes < before.bytes => Seen::WentBack(before.bytes - self.bytes),
-            Some(before) if self.timeline != before.timeline => Seen::TakenOver,
-            _ => Seen::AsBefore,
+            Some(before) if self.bytes < before.bytes => {
+                LogChange::WentBack(before.bytes - self.bytes)
+            }
+            Some(before) if self.timeline != before.timeline => LogChange::TakenOver,
+            _ => LogChange::AsBefore,
         }
     }
 }
 
 impl LogWatch {
-    /// Takes a look, and says so if something is missing.
-    pub(crate) fn look(&self, now: Option<Position>) {
+    /// Logs a warning or an error if confirmed transactions may be lost.
+    pub(crate) fn check(&self, now: Option<LogPosition>) {
         let Some(now) = now else { return };
         let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
         match now.after(before) {
-            Seen::AsBefore => {}
-            Seen::TakenOver => tracing::warn!(
+            LogChange::AsBefore => {}
+            LogChange::TakenOver => tracing::warn!(
                 "a standby of PostgreSQL has taken over (timeline {}); if it was not synchronous, tasks that were confirmed shortly before may be lost",
                 now.timeline
             ),
-            Seen::WentBack(bytes) => tracing::error!(
+            LogChange::WentBack(bytes) => tracing::error!(
                 "PostgreSQL has lost the last {bytes} bytes of its log: a standby that was behind took over, or a backup was restored; tasks and results that were confirmed are lost with them"
             ),
         }
@@ -66,20 +68,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_look_tells() {
-        let at = |file: &str, bytes| Position::of(file, bytes).unwrap();
+    fn log_changes_are_detected() {
+        let at = |file: &str, bytes| LogPosition::of(file, bytes).unwrap();
         let before = at("000000010000000000000003", 100);
         for (now, seen) in [
-            (before, Seen::AsBefore),
-            (at("000000010000000000000004", 200), Seen::AsBefore),
-            (at("000000020000000000000004", 200), Seen::TakenOver),
-            (at("000000020000000000000003", 60), Seen::WentBack(40)),
-            (at("000000010000000000000003", 60), Seen::WentBack(40)),
+            (before, LogChange::AsBefore),
+            (at("000000010000000000000004", 200), LogChange::AsBefore),
+            (at("000000020000000000000004", 200), LogChange::TakenOver),
+            (at("000000020000000000000003", 60), LogChange::WentBack(40)),
+            (at("000000010000000000000003", 60), LogChange::WentBack(40)),
         ] {
             assert_eq!(now.after(Some(before)), seen, "{now:?}");
         }
-        assert_eq!(before.after(None), Seen::AsBefore);
-        assert_eq!(Position::of("", 1), None);
-        assert_eq!(Position::of("zzzzzzzz00000000", 1), None);
+        assert_eq!(before.after(None), LogChange::AsBefore);
+        assert_eq!(LogPosition::of("", 1), None);
+        assert_eq!(LogPosition::of("zzzzzzzz00000000", 1), None);
     }
 }

@@ -10,14 +10,14 @@ use tokio_postgres::Row;
 use crate::error::store_error;
 use crate::read::{error, execution_status, task_row};
 use crate::session::Executor as _;
-use crate::store::Inner;
+use crate::store::StoreInner;
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/readers/flow.sql");
 const FLOW: &str = statement(SQL, "flow");
 const EXECUTIONS: &str = statement(SQL, "flow_executions");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn flow(&self, page: &FlowPage) -> Result<Vec<FlowTask>, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for both statements.

@@ -7,13 +7,14 @@ use serde_json::value::RawValue;
 use task_engine_core::instance::InstanceId;
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{
-    File, Ids, Imported, InstanceRecord, Line, PausedQueueRecord, ScheduleRecord, Shift, TaskRecord,
+    ExportFile, ExportLine, IdShift, ImportIds, ImportOutcome, InstanceRecord, PausedQueueRecord,
+    ScheduleRecord, TaskRecord,
 };
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::{Executor as _, Transaction};
-use crate::store::Inner;
+use crate::session::{Executor as _, PgTransaction};
+use crate::store::StoreInner;
 
 const LAST_IDS: &str = statement(include_str!("../sql/operators/export.sql"), "last_ids");
 const SQL: &str = include_str!("../sql/operators/import.sql");
@@ -41,16 +42,20 @@ const SCHEDULE_EVENTS: &str = statement(SQL, "schedule_events");
 const BATCH_LINES: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
 
-impl Inner {
-    pub(crate) async fn import(&self, mut file: File, ids: Ids) -> Result<Imported, StoreError> {
+impl StoreInner {
+    pub(crate) async fn import(
+        &self,
+        mut file: ExportFile,
+        ids: ImportIds,
+    ) -> Result<ImportOutcome, StoreError> {
         let header = file.header().clone();
         let mut client = self.connections.work().await?;
-        let mut shift = Shift::default();
-        if ids == Ids::New {
+        let mut shift = IdShift::default();
+        if ids == ImportIds::New {
             // In a transaction of its own, so that creators wait for a moment only.
             let reserving = client.transaction().await.map_err(|e| store_error(&e))?;
             shift = self
-                .reserve(&reserving, &header, Shift { tasks: 1, instances: 1, schedules: 1 })
+                .reserve(&reserving, &header, IdShift { tasks: 1, instances: 1, schedules: 1 })
                 .await?;
             reserving.commit().await.map_err(|e| store_error(&e))?;
         }
@@ -59,16 +64,16 @@ impl Inner {
         let settings =
             "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
-        if ids == Ids::Keep {
+        if ids == ImportIds::Keep {
             // What is empty stays so until the end.
             let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
             lock.map_err(|e| store_error(&e))?;
             let row = transaction.query_one(&self.schema.sql(IS_EMPTY), &[]).await;
             if !row.map_err(|e| store_error(&e))?.get::<_, bool>("is_empty") {
-                return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
+                return Ok(ImportOutcome::Conflict(ImportOutcome::NOT_EMPTY.to_owned()));
             }
             shift = self
-                .reserve(&transaction, &header, Shift { tasks: 0, instances: 1, schedules: 0 })
+                .reserve(&transaction, &header, IdShift { tasks: 0, instances: 1, schedules: 0 })
                 .await?;
         }
         let mut holders = BTreeSet::new();
@@ -76,7 +81,7 @@ impl Inner {
         while let Some(line) = file.next() {
             let line = line.map_err(|bad| StoreError::InvalidData(bad.to_string()))?;
             let line = shift.apply(line, &header);
-            if let Line::Task(task) = &line
+            if let ExportLine::Task(task) = &line
                 && let Some(running) = task.running
             {
                 holders.insert(InstanceId(running.instance_id));
@@ -89,36 +94,36 @@ impl Inner {
         let names: Vec<&str> = batch.schedule_names.iter().map(String::as_str).collect();
         let same = transaction.query_opt(&self.schema.sql(SAME_SCHEDULE), &[&names]).await;
         if let Some(row) = same.map_err(|e| store_error(&e))? {
-            return Ok(Imported::same_schedule(row.get("name")));
+            return Ok(ImportOutcome::same_schedule(row.get("name")));
         }
         self.send(&mut transaction, &batch).await?;
         self.send_schedules(&transaction, &batch).await?;
         let woken = transaction.query(&self.schema.sql(WAKE), &[]).await;
         woken.map_err(|e| store_error(&e))?;
         transaction.commit().await.map_err(|e| store_error(&e))?;
-        Ok(Imported::Done { read: file.seen(), shift, holders: holders.into_iter().collect() })
+        Ok(ImportOutcome::Done { read: file.seen(), shift, holders: holders.into_iter().collect() })
     }
 
     /// Makes room for the ids of a file behind those that are there, where
     /// `moves` says 1; where it says 0, they are kept.
     async fn reserve(
         &self,
-        transaction: &Transaction<'_>,
-        header: &task_engine_store::export::Header,
-        moves: Shift,
-    ) -> Result<Shift, StoreError> {
+        transaction: &PgTransaction<'_>,
+        header: &task_engine_store::export::ExportHeader,
+        moves: IdShift,
+    ) -> Result<IdShift, StoreError> {
         let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
         lock.map_err(|e| store_error(&e))?;
         let last = transaction.query_one(&self.schema.sql(LAST_IDS), &[]).await;
         let last = last.map_err(|e| store_error(&e))?;
         let last: [i64; 3] = [last.get("tasks"), last.get("instances"), last.get("schedules")];
-        let shift = Shift {
+        let shift = IdShift {
             tasks: last[0] * moves.tasks,
             instances: last[1] * moves.instances,
             schedules: last[2] * moves.schedules,
         };
         if !shift.fits(header) {
-            return Err(StoreError::InvalidData(Imported::TOO_FAR.to_owned()));
+            return Err(StoreError::InvalidData(ImportOutcome::TOO_FAR.to_owned()));
         }
         let tasks = last[0].max(header.last_task_id + shift.tasks);
         let instances = last[1].max(header.last_instance_id + shift.instances);
@@ -133,7 +138,7 @@ impl Inner {
     /// one by one, to find out which line it is in.
     async fn send(
         &self,
-        transaction: &mut Transaction<'_>,
+        transaction: &mut PgTransaction<'_>,
         batch: &Batch,
     ) -> Result<(), StoreError> {
         let part = transaction.savepoint("task_engine_batch").await.map_err(|e| store_error(&e))?;
@@ -160,7 +165,7 @@ impl Inner {
 
     async fn send_all(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &PgTransaction<'_>,
         batch: &Batch,
     ) -> Result<(), StoreError> {
         for (statement, rows) in [
@@ -184,7 +189,7 @@ impl Inner {
 
     async fn send_schedules(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &PgTransaction<'_>,
         batch: &Batch,
     ) -> Result<(), StoreError> {
         self.put(transaction, SCHEDULES, &batch.schedules).await?;
@@ -194,9 +199,9 @@ impl Inner {
 
     async fn put(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &PgTransaction<'_>,
         statement: &'static str,
-        rows: &Rows,
+        rows: &JsonRows,
     ) -> Result<(), StoreError> {
         if rows.0.is_empty() {
             return Ok(());
@@ -209,7 +214,7 @@ impl Inner {
 
 /// Rows as JSON.
 #[derive(Debug, Default)]
-struct Rows(Vec<String>);
+struct JsonRows(Vec<String>);
 
 /// What goes to the server at once: rows by table.
 #[derive(Debug, Default)]
@@ -218,19 +223,19 @@ struct Batch {
     lines: usize,
     /// The tasks, with the lines that they are in.
     lines_of_tasks: Vec<(u64, TaskRecord)>,
-    instances: Rows,
-    paused_queues: Rows,
-    tasks: Rows,
-    running: Rows,
-    executions: Rows,
-    late_results: Rows,
-    progress: Rows,
-    logs: Rows,
-    cancellations: Rows,
-    schedules: Rows,
+    instances: JsonRows,
+    paused_queues: JsonRows,
+    tasks: JsonRows,
+    running: JsonRows,
+    executions: JsonRows,
+    late_results: JsonRows,
+    progress: JsonRows,
+    logs: JsonRows,
+    cancellations: JsonRows,
+    schedules: JsonRows,
     schedule_names: Vec<String>,
-    fired_slots: Rows,
-    schedule_events: Rows,
+    fired_slots: JsonRows,
+    schedule_events: JsonRows,
 }
 
 impl Batch {
@@ -239,17 +244,17 @@ impl Batch {
         self.schedules.0.is_empty() && (self.lines >= BATCH_LINES || self.bytes >= BATCH_BYTES)
     }
 
-    fn add(&mut self, line: Line, number: u64) -> Result<(), StoreError> {
+    fn add(&mut self, line: ExportLine, number: u64) -> Result<(), StoreError> {
         self.lines += 1;
         match line {
-            Line::Instance(one) => self.instance(&one),
-            Line::PausedQueue(one) => self.paused_queue(&one),
-            Line::Task(one) => {
+            ExportLine::Instance(one) => self.instance(&one),
+            ExportLine::PausedQueue(one) => self.paused_queue(&one),
+            ExportLine::Task(one) => {
                 self.lines_of_tasks.push((number, (*one).clone()));
                 self.task(*one)
             }
-            Line::Schedule(one) => self.schedule(*one),
-            Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => Ok(()),
+            ExportLine::Schedule(one) => self.schedule(*one),
+            ExportLine::SkippedTask(_) | ExportLine::Header(_) | ExportLine::End(_) => Ok(()),
         }
     }
 
@@ -298,7 +303,7 @@ impl Batch {
     }
 }
 
-impl Rows {
+impl JsonRows {
     /// Adds a row, with the id of what it belongs to.
     fn push(
         &mut self,

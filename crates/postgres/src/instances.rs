@@ -15,10 +15,10 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
-use crate::failover::Position;
+use crate::failover::LogPosition;
 use crate::json::JsonIn;
 use crate::session::Executor as _;
-use crate::store::{Inner, from_micros, micros};
+use crate::store::{StoreInner, from_micros, micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/engine/instances.sql");
@@ -30,12 +30,12 @@ const INSTANCES: &str = statement(SQL, "instances");
 const INSTANCES_PRUNE: &str = statement(SQL, "prune_instances");
 const HELD: &str = statement(SQL, "held_attempts");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn register(&self, new: &NewInstance) -> Result<InstanceId, StoreError> {
         let client = self.connections.lifeline().await?;
         self.check_rights(&client).await?;
         let classes = serde_json::to_string(&new.classes)
-            .map_err(|e| StoreError::Refused(format!("the rules of the classes: {e}")))?;
+            .map_err(|e| StoreError::Refused(format!("the options of the classes: {e}")))?;
         let pools = serde_json::to_string(&new.pools)
             .map_err(|e| StoreError::Refused(format!("the pools of workers: {e}")))?;
         let row = client
@@ -72,7 +72,7 @@ impl Inner {
         let rows = client.query_cached(&self.schema.sql(HEARTBEAT), &[&instance.0]).await;
         let rows = rows.map_err(|e| store_error(&e))?;
         let row = rows.first().ok_or(StoreError::InstanceOver)?;
-        self.log_watch.look(Position::of(row.get("log_file"), read(row, "log_bytes")));
+        self.log_watch.check(LogPosition::of(row.get("log_file"), read(row, "log_bytes")));
         let cancel_tasks: Vec<i64> = read(row, "cancel_tasks");
         let cancel_attempts: Vec<i32> = read(row, "cancel_attempts");
         let instances =

@@ -10,7 +10,7 @@ use task_engine_store::error::StoreError;
 use tokio_postgres::AsyncMessage;
 
 use crate::error::store_error;
-use crate::store::Inner;
+use crate::store::StoreInner;
 
 /// A connection that is dead on one side only is found out within this and
 /// [`PROBE_TIMEOUT`]; the engine's poll bridges the time.
@@ -20,7 +20,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often engines poll when notifications do not work.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn listen(
         &self,
         hear: &(dyn Fn(WakeUp) + Send + Sync),
@@ -85,7 +85,7 @@ impl Inner {
         tokio::select! {
             end = hearing => end,
             end = probing => end,
-            () = self.connections.are_distrusted() => Err(StoreError::Unavailable(
+            () = self.connections.pools_discarded() => Err(StoreError::Unavailable(
                 "the server does not answer other connections".into(),
             )),
         }

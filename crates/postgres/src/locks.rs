@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::session::Executor as _;
-use crate::store::{Inner, from_micros};
+use crate::store::{StoreInner, from_micros};
 
 const TRANSACTIONS: &str = statement(include_str!("../sql/operators/checks.sql"), "transactions");
 
@@ -24,7 +24,7 @@ pub(crate) struct OpenTransaction {
     pub(crate) holds_rows: bool,
 }
 
-impl Inner {
+impl StoreInner {
     /// Reads the catalog only, on a connection that waits behind no other work.
     pub(crate) async fn open_transactions(&self) -> Result<Vec<OpenTransaction>, StoreError> {
         let client = self.connections.lifeline().await?;

@@ -8,14 +8,14 @@ use task_engine_store::sql::statement;
 
 use crate::error::store_error;
 use crate::session::Executor as _;
-use crate::store::{Inner, micros};
+use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/operators/logins.sql");
 const DATABASE_KEY: &str = statement(SQL, "database_key");
 const LOGIN_END: &str = statement(SQL, "login_end");
 const LOGIN_IS_ENDED: &str = statement(SQL, "login_is_ended");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn database_key(&self) -> Result<DatabaseKey, StoreError> {
         let client = self.connections.work().await?;
         let row = client

@@ -9,7 +9,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::error::{error_text, store_error};
 use crate::session::Executor;
-use crate::store::Inner;
+use crate::store::StoreInner;
 
 const MIGRATIONS: &[(i32, &str, &str)] = &[
     (1, "tasks", include_str!("../migrations/0001_tasks.sql")),
@@ -18,7 +18,7 @@ const MIGRATIONS: &[(i32, &str, &str)] = &[
     (4, "operators", include_str!("../migrations/0004_operators.sql")),
 ];
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn migrate(&self) -> Result<Vec<String>, StoreError> {
         let mut client = self.connections.lifeline().await?;
         if self.version(&client).await? == Some(newest()) {

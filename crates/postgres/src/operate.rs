@@ -11,8 +11,8 @@ use task_engine_store::sql::statement;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
-use crate::session::{Executor as _, Session, Transaction};
-use crate::store::{Inner, micros};
+use crate::session::{Executor as _, PgSession, PgTransaction};
+use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/operators/tasks.sql");
 const CANCEL_WAITING: &str = statement(SQL, "cancel_waiting");
@@ -30,7 +30,7 @@ const LOOKS_MAX: u32 = 100;
 /// So many tasks are sent back to wait in one transaction.
 const RETRY_TASKS_MAX: usize = 1000;
 
-impl Inner {
+impl StoreInner {
     /// Looks where each task is: waiting, then held, then ended. Each look is a
     /// statement of its own, and a task may move between two of them, so those
     /// that were found nowhere are looked for again.
@@ -128,7 +128,7 @@ impl Inner {
 
     async fn retry_in(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &PgTransaction<'_>,
         wanted: &[i64],
     ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
         transaction.query(&self.schema.sql(LOCK_TASKS), &[&wanted]).await?;
@@ -161,7 +161,7 @@ impl Inner {
     /// are not in use. Returns which.
     pub(crate) async fn remove_ended(
         &self,
-        client: &mut Session,
+        client: &mut PgSession,
         ids: &[i64],
         statuses: &[&str],
     ) -> Result<Vec<i64>, StoreError> {

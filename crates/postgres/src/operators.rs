@@ -7,11 +7,11 @@ use task_engine_core::schedule::row::ScheduleWrite;
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::audit::NewAuditEntry;
-use task_engine_store::check::{Check, Depth, Inventory, Violation};
+use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::contract::{
     CancelReport, OperatorStore, RetryReport, StoreBase as _, StoreFuture,
 };
-use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_store::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutcome};
 use task_engine_store::login::{DatabaseKey, LoginId};
 use task_engine_store::token::{NewToken, TokenHash, TokenRow};
 
@@ -39,12 +39,12 @@ impl OperatorStore for PgStore {
         STATEMENT => fn end_login<'a>(login: LoginId, lasts: Duration) -> ();
         STATEMENT => fn is_login_ended<'a>(login: LoginId) -> bool;
         UNLIMITED => fn verify<'a>() -> Vec<Violation>;
-        UNLIMITED => fn checks<'a>(depth: Depth) -> Vec<Check>;
+        UNLIMITED => fn checks<'a>(depth: CheckDepth) -> Vec<Check>;
         UNLIMITED => fn inventory<'a>() -> Inventory;
-        UNLIMITED => fn import<'a>(file: File, ids: Ids) -> Imported;
+        UNLIMITED => fn import<'a>(file: ExportFile, ids: ImportIds) -> ImportOutcome;
     }
 
-    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> StoreFuture<'a, ()> {
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: ExportSink) -> StoreFuture<'a, ()> {
         self.call(UNLIMITED, self.inner.export(filter, self.location(), to))
     }
 }

@@ -46,6 +46,6 @@ pub(crate) const REASON: &str = "a pooler in between gives each transaction anot
 
 /// Whether the server knows a statement by its name no longer, or another one:
 /// nothing but such a pooler does that.
-pub(crate) fn forgot_a_statement(code: &SqlState) -> bool {
+pub(crate) fn is_unknown_statement(code: &SqlState) -> bool {
     *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
 }

@@ -8,7 +8,7 @@ use task_engine_store::sql::statement;
 
 use crate::error::store_error;
 use crate::session::Executor as _;
-use crate::store::{Inner, from_micros};
+use crate::store::{StoreInner, from_micros};
 use crate::value::{RawTime, read};
 
 const SQL: &str = include_str!("../sql/engine/claim.sql");
@@ -105,7 +105,7 @@ impl QueueHeads {
     }
 
     /// Scans all lanes if that is cheap enough, else the known ones from their positions on.
-    pub(crate) async fn scan(&mut self, inner: &Inner) -> Result<(), StoreError> {
+    pub(crate) async fn scan(&mut self, inner: &StoreInner) -> Result<(), StoreError> {
         self.changed = false;
         self.complete = self.until_complete().is_zero();
         self.scanned_at = Instant::now();
@@ -127,7 +127,7 @@ impl QueueHeads {
         }
     }
 
-    async fn scan_all_lanes(&mut self, inner: &Inner) -> Result<Duration, StoreError> {
+    async fn scan_all_lanes(&mut self, inner: &StoreInner) -> Result<Duration, StoreError> {
         let client = inner.connections.work().await?;
         let begun = Instant::now();
         let Lanes { queues, classes, lowest_priority, .. } = &self.wanted;
@@ -147,7 +147,7 @@ impl QueueHeads {
         Ok(took)
     }
 
-    async fn scan_known_lanes(&mut self, inner: &Inner) -> Result<(), StoreError> {
+    async fn scan_known_lanes(&mut self, inner: &StoreInner) -> Result<(), StoreError> {
         let client = inner.connections.work().await?;
         let queues: Vec<&str> = self.lanes.iter().map(|lane| lane.queue.as_str()).collect();
         let classes: Vec<&str> = self.lanes.iter().map(|lane| lane.class.as_str()).collect();

@@ -1,13 +1,13 @@
 //! Queues: paused, resumed, and what is in them.
 
-use task_engine_core::queue::{BoundedCount, PausedQueue, QueueList, QueuePause, QueueRow};
+use task_engine_core::queue::{BoundedCount, PausedQueue, QueueListBuilder, QueuePause, QueueRow};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::session::Executor as _;
-use crate::store::Inner;
+use crate::store::StoreInner;
 use crate::value::read;
 
 const PAUSE_QUEUE: &str = statement(include_str!("../sql/operators/queues.sql"), "pause_queue");
@@ -18,7 +18,7 @@ const QUEUES_WAITING: &str = statement(SQL, "queues_waiting");
 const QUEUES_RUNNING: &str = statement(SQL, "queues_running");
 const QUEUES_SERVED: &str = statement(SQL, "queues_served");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn pause_queue(&self, pause: &QueuePause) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
         let row = client
@@ -56,11 +56,11 @@ impl Inner {
         let waiting = transaction
             .query(
                 &self.schema.sql(QUEUES_WAITING),
-                &[&(BoundedCount::PER_LANE_MAX + 1), &QueueList::LANES_MAX],
+                &[&(BoundedCount::PER_LANE_MAX + 1), &QueueListBuilder::LANES_MAX],
             )
             .await
             .map_err(|e| store_error(&e))?;
-        let mut list = QueueList::default();
+        let mut list = QueueListBuilder::default();
         for row in &waiting {
             list.waiting(&read::<String>(row, "queue"), read(row, "due"), read(row, "later"));
         }

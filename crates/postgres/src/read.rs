@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::session::Executor as _;
-use crate::store::Inner;
+use crate::store::StoreInner;
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/readers/tasks.sql");
@@ -29,7 +29,7 @@ const EXECUTIONS: &str = statement(SQL, "executions");
 const LATE_RESULTS: &str = statement(SQL, "late_results");
 const VERIFY: &str = statement(include_str!("../sql/operators/verify.sql"), "verify");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRow>, StoreError> {
         let statement = match filter.status {
             None => TASKS,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use task_engine_core::attempt::{AttemptId, Ending, NextState};
+use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
@@ -14,25 +14,25 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::{must_repeat, store_error};
 use crate::json::JsonIn;
-use crate::session::{Executor, Session};
-use crate::store::{Inner, micros};
+use crate::session::{Executor, PgSession};
+use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/engine/record.sql");
 const RECORD: &str = statement(SQL, "record");
 const RECORD_SKIPPING_ENDED: &str = statement(SQL, "record_skipping_ended");
 const RECORD_LATE: &str = statement(SQL, "record_late");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn record(
         &self,
-        endings: &[Ending],
+        endings: &[AttemptRecord],
         finished: &[ClaimId],
     ) -> Result<Vec<AttemptId>, StoreError> {
         if endings.is_empty() && finished.is_empty() {
             return Ok(Vec::new());
         }
         let mut client = self.connections.work().await?;
-        let columns = Columns::of(endings);
+        let columns = RecordColumns::of(endings);
         let answers = endings.iter().any(|ending| ending.cancel_response.is_some());
         let mut mode = ConflictMode::FailStatement;
         let recorded = loop {
@@ -57,7 +57,8 @@ impl Inner {
             return Ok(Vec::new());
         }
         let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
-        let late: Vec<&Ending> = endings.iter().filter(|e| !recorded.contains(&e.id)).collect();
+        let late: Vec<&AttemptRecord> =
+            endings.iter().filter(|e| !recorded.contains(&e.id)).collect();
         self.record_late(&client, &late).await
     }
 
@@ -65,8 +66,8 @@ impl Inner {
     /// statement of every day knows nothing of it.
     async fn record_with_answers(
         &self,
-        client: &mut Session,
-        columns: &Columns<'_>,
+        client: &mut PgSession,
+        columns: &RecordColumns<'_>,
         statement: &str,
         finished: &[ClaimId],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
@@ -87,7 +88,7 @@ impl Inner {
     pub(crate) async fn record_late(
         &self,
         client: &impl Executor,
-        late: &[&Ending],
+        late: &[&AttemptRecord],
     ) -> Result<Vec<AttemptId>, StoreError> {
         let task_ids: Vec<i64> = late.iter().map(|e| e.id.task_id.0).collect();
         let attempts: Vec<i32> = late.iter().map(|e| e.id.attempt).collect();
@@ -120,14 +121,14 @@ pub(crate) fn attempt_id(row: &Row) -> AttemptId {
     AttemptId { task_id: TaskId(row.get(0)), attempt: row.get(1) }
 }
 
-fn error_text(ending: &Ending) -> Option<String> {
+fn error_text(ending: &AttemptRecord) -> Option<String> {
     let error = ending.error.as_ref()?;
     Some(serde_json::to_string(error).unwrap_or_else(|e| format!("{{\"message\":\"{e}\"}}")))
 }
 
 /// Endings as arrays, side by side.
-pub(crate) struct Columns<'a> {
-    endings: &'a [Ending],
+pub(crate) struct RecordColumns<'a> {
+    endings: &'a [AttemptRecord],
     task_ids: Vec<i64>,
     attempts: Vec<i32>,
     retry_numbers: Vec<i32>,
@@ -141,9 +142,9 @@ pub(crate) struct Columns<'a> {
     errors: Vec<Option<String>>,
 }
 
-impl<'a> Columns<'a> {
-    pub(crate) fn of(endings: &'a [Ending]) -> Self {
-        let column = |f: fn(&Ending) -> i64| endings.iter().map(f).collect();
+impl<'a> RecordColumns<'a> {
+    pub(crate) fn of(endings: &'a [AttemptRecord]) -> Self {
+        let column = |f: fn(&AttemptRecord) -> i64| endings.iter().map(f).collect();
         Self {
             endings,
             task_ids: column(|e| e.id.task_id.0),
@@ -202,7 +203,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-fn wait(ending: &Ending) -> Option<(std::time::Duration, u32)> {
+fn wait(ending: &AttemptRecord) -> Option<(std::time::Duration, u32)> {
     match ending.next {
         NextState::Wait { after, retry_number } => Some((after, retry_number)),
         NextState::End(_) => None,

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptEnd, Ran};
-use task_engine_core::attempt::{AttemptId, Ending, NextState};
+use task_engine_core::attempt::{AttemptEnd, RunSpan};
+use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
@@ -16,8 +16,8 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};
-use crate::session::{Executor as _, Transaction};
-use crate::store::{Inner, from_micros};
+use crate::session::{Executor as _, PgTransaction};
+use crate::store::{StoreInner, from_micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/engine/recover.sql");
@@ -25,7 +25,7 @@ const CLAIMS: &str = statement(SQL, "reclaim_claims");
 const CLOSED: &str = statement(SQL, "reclaim_closed");
 const ATTEMPTS: &str = statement(SQL, "reclaim_attempts");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn reclaim(&self, what: Reclaim) -> Result<Vec<ReclaimedAttempt>, StoreError> {
         let mut client = self.connections.lifeline().await?;
         loop {
@@ -43,7 +43,7 @@ impl Inner {
 
     async fn reclaim_in(
         &self,
-        transaction: &mut Transaction<'_>,
+        transaction: &mut PgTransaction<'_>,
         what: &Reclaim,
     ) -> Result<Vec<ReclaimedAttempt>, tokio_postgres::Error> {
         let (instance, ids) = match what {
@@ -56,8 +56,8 @@ impl Inner {
         let Some(first) = claims.first() else {
             return Ok(Vec::new());
         };
-        let former = former(first);
-        let held: HashMap<AttemptId, Held> = claims.iter().flat_map(held_in).collect();
+        let holding_engine = holding_engine(first);
+        let held: HashMap<AttemptId, ClaimedAttempt> = claims.iter().flat_map(held_in).collect();
         let task_ids: Vec<i64> = held.keys().map(|id| id.task_id.0).collect();
         let attempts: Vec<i32> = held.keys().map(|id| id.attempt).collect();
         let open = transaction.query(&self.schema.sql(ATTEMPTS), &[&task_ids, &attempts]).await?;
@@ -75,7 +75,7 @@ impl Inner {
                 retry_number: held.retry_number,
                 cancel_requested: read(row, "cancel_requested"),
             };
-            let (end, next) = former.decide(what, attempt, fastrand::f64());
+            let (end, next) = holding_engine.decide(what, attempt, fastrand::f64());
             endings.push(held.ending(id, instance, end, next));
             taken.push(ReclaimedAttempt { id, class, next });
         }
@@ -92,7 +92,7 @@ impl Inner {
     }
 }
 
-fn former(row: &Row) -> HoldingEngine {
+fn holding_engine(row: &Row) -> HoldingEngine {
     HoldingEngine {
         name: read(row, "name"),
         host: read(row, "host"),
@@ -103,13 +103,13 @@ fn former(row: &Row) -> HoldingEngine {
 }
 
 /// An attempt in a claim.
-struct Held {
+struct ClaimedAttempt {
     claim: ClaimId,
     retry_number: u32,
     since: Duration,
 }
 
-fn held_in(claim: &Row) -> Vec<(AttemptId, Held)> {
+fn held_in(claim: &Row) -> Vec<(AttemptId, ClaimedAttempt)> {
     let (task_ids, attempts): (Vec<i64>, Vec<i32>) = (claim.get("task_ids"), claim.get("attempts"));
     let retry_numbers: Vec<i32> = claim.get("retry_numbers");
     let since = from_micros(claim.get("held_us"));
@@ -117,25 +117,26 @@ fn held_in(claim: &Row) -> Vec<(AttemptId, Held)> {
     held.map(|((task_id, attempt), retry_number)| {
         let retry_number = u32::try_from(retry_number).unwrap_or(0);
         let id = AttemptId { task_id: TaskId(task_id), attempt };
-        (id, Held { claim: ClaimId(claim.get("id")), retry_number, since })
+        (id, ClaimedAttempt { claim: ClaimId(claim.get("id")), retry_number, since })
     })
     .collect()
 }
 
-impl Held {
+impl ClaimedAttempt {
     fn ending(
         &self,
         id: AttemptId,
         instance_id: InstanceId,
         end: AttemptEnd,
         next: NextState,
-    ) -> Ending {
+    ) -> AttemptRecord {
         // When the attempt began inside its engine is not known: the claim is
         // the last that is.
         let began = end.has_started();
-        let ran = began.then(|| Ran { worker: None, lasted: self.since, ended: Instant::now() });
+        let ran =
+            began.then(|| RunSpan { worker: None, lasted: self.since, ended: Instant::now() });
         let (result, error) = end.into_parts();
-        Ending {
+        AttemptRecord {
             id,
             retry_number: self.retry_number,
             claim_id: self.claim,

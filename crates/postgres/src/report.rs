@@ -1,7 +1,7 @@
 //! Progress and logs of running attempts, and their responses to cancel requests.
 
-use task_engine_core::attempt::{AttemptId, Ending};
-use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
+use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, ProgressReport, Report};
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
@@ -11,7 +11,7 @@ use tokio_postgres::types::ToSql;
 use crate::error::{must_repeat, store_error};
 use crate::record::attempt_id;
 use crate::session::Executor;
-use crate::store::{Inner, micros};
+use crate::store::{StoreInner, micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/engine/report.sql");
@@ -21,7 +21,7 @@ const LOGS_NEWEST: &str = statement(SQL, "logs_newest");
 const RECORD_CANCEL_RESPONSES: &str =
     statement(include_str!("../sql/engine/record.sql"), "record_cancel_responses");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn report(&self, reports: &[Report]) -> Result<Vec<AttemptId>, StoreError> {
         if reports.is_empty() {
             return Ok(Vec::new());
@@ -33,7 +33,8 @@ impl Inner {
         let attempts: Vec<i32> = of.clone().map(|r| r.id.attempt).collect();
         let versions: Vec<i64> = of.clone().map(|r| r.version).collect();
         let said: Vec<i32> = of.clone().map(|r| r.lines_total).collect();
-        let progress: Vec<Option<&Progress>> = of.clone().map(|r| r.progress.as_ref()).collect();
+        let progress: Vec<Option<&ProgressReport>> =
+            of.clone().map(|r| r.progress.as_ref()).collect();
         let percents: Vec<_> = progress.iter().map(|p| p.map(|p| p.percent)).collect();
         let messages: Vec<_> = progress.iter().map(|p| p.map(|p| p.message.as_str())).collect();
         let lines: Vec<(AttemptId, &LogLine)> =
@@ -96,7 +97,7 @@ impl Inner {
     pub(crate) async fn record_cancel_responses(
         &self,
         client: &impl Executor,
-        endings: &[Ending],
+        endings: &[AttemptRecord],
         recorded: &[Row],
     ) -> Result<(), tokio_postgres::Error> {
         let recorded: std::collections::HashSet<AttemptId> =

@@ -5,8 +5,8 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::{Executor as _, Session};
-use crate::store::Inner;
+use crate::session::{Executor as _, PgSession};
+use crate::store::StoreInner;
 
 const MISSING_RIGHTS: &str =
     statement(include_str!("../sql/operators/checks.sql"), "missing_rights");
@@ -14,8 +14,8 @@ const MISSING_RIGHTS: &str =
 /// So many statements fit a message; they are enough to see what is wrong.
 const SHOWN_MAX: usize = 10;
 
-impl Inner {
-    pub(crate) async fn check_rights(&self, client: &Session) -> Result<(), StoreError> {
+impl StoreInner {
+    pub(crate) async fn check_rights(&self, client: &PgSession) -> Result<(), StoreError> {
         let missing = client.query(MISSING_RIGHTS, &[&self.schema.name()]).await;
         let missing = missing.map_err(|e| store_error(&e))?;
         let Some(first) = missing.first() else {

@@ -3,14 +3,14 @@
 use task_engine_core::instance::InstanceId;
 use task_engine_store::error::StoreError;
 use task_engine_store::rollup::{
-    BUCKETS, ClassMinute, KEPT, RollupQuery, RollupRow, Tally, TimeHistogram,
+    BUCKETS, ClassMinute, KEPT, RollupCounts, RollupQuery, RollupRow, TimeHistogram,
 };
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::session::Executor as _;
-use crate::store::{Inner, from_micros, micros};
+use crate::store::{StoreInner, from_micros, micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/engine/rollups.sql");
@@ -18,7 +18,7 @@ const WRITE: &str = statement(SQL, "write_rollups");
 const READ: &str = statement(SQL, "rollups");
 const PRUNE: &str = statement(SQL, "prune_rollups");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn write_rollups(
         &self,
         instance: InstanceId,
@@ -31,11 +31,11 @@ impl Inner {
         let minutes: Vec<i64> = rows.iter().map(|row| row.minute).collect();
         let classes: Vec<&str> = rows.iter().map(|row| row.class.as_str()).collect();
         let generations: Vec<i32> = rows.iter().map(|row| row.generation).collect();
-        let of = |column: fn(&Tally) -> u64| -> Vec<i64> {
-            rows.iter().map(|row| column(&row.tally).cast_signed()).collect()
+        let of = |column: fn(&RollupCounts) -> u64| -> Vec<i64> {
+            rows.iter().map(|row| column(&row.counts).cast_signed()).collect()
         };
-        let all = |histogram: fn(&Tally) -> &TimeHistogram| -> Vec<i64> {
-            let counts = rows.iter().flat_map(|row| histogram(&row.tally).counts);
+        let all = |histogram: fn(&RollupCounts) -> &TimeHistogram| -> Vec<i64> {
+            let counts = rows.iter().flat_map(|row| histogram(&row.counts).counts);
             counts.map(u64::cast_signed).collect()
         };
         client
@@ -46,14 +46,14 @@ impl Inner {
                     &minutes,
                     &classes,
                     &generations,
-                    &of(|tally| tally.ok),
-                    &of(|tally| tally.failed),
-                    &of(|tally| tally.other),
-                    &of(|tally| tally.run_us),
-                    &of(|tally| tally.run.max_us),
-                    &of(|tally| tally.wait.max_us),
-                    &all(|tally| &tally.run),
-                    &all(|tally| &tally.wait),
+                    &of(|counts| counts.ok),
+                    &of(|counts| counts.failed),
+                    &of(|counts| counts.other),
+                    &of(|counts| counts.run_us),
+                    &of(|counts| counts.run.max_us),
+                    &of(|counts| counts.wait.max_us),
+                    &all(|counts| &counts.run),
+                    &all(|counts| &counts.wait),
                 ],
             )
             .await

@@ -13,17 +13,17 @@ use tokio_postgres::types::ToSql;
 use crate::error::store_error;
 use crate::read::{json, task_row};
 use crate::session::Executor as _;
-use crate::store::Inner;
+use crate::store::StoreInner;
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/readers/scan.sql");
 const CREATION_TIMES: &str = statement(SQL, "creation_times");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn scan(&self, scan: &Scan) -> Result<ScanPage, StoreError> {
         let client = self.connections.work().await?;
         let (from, before) = (scan.from.0, scan.before.0);
-        let source = Source::of(scan);
+        let source = SourceColumns::of(scan);
         let rows = i64::from(scan.rows);
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&from, &before, &rows];
         parameters.extend(source.parameters());
@@ -80,14 +80,14 @@ impl Inner {
 }
 
 /// Where a search reads ids, with the parameters of its statements.
-enum Source<'a> {
+enum SourceColumns<'a> {
     All,
     Flow { name: &'a str, own_task: Option<i64> },
     Ids(Vec<i64>),
     Status { waiting: bool, running: bool, ended: Vec<&'static str> },
 }
 
-impl<'a> Source<'a> {
+impl<'a> SourceColumns<'a> {
     fn of(scan: &'a Scan) -> Self {
         match &scan.base {
             ScanSource::All => Self::All,

@@ -18,7 +18,7 @@ use tokio_postgres::Row;
 use crate::error::store_error;
 use crate::json::JsonIn;
 use crate::session::Executor as _;
-use crate::store::{Inner, from_micros};
+use crate::store::{StoreInner, from_micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/schedules/schedules.sql");
@@ -35,7 +35,7 @@ const SKIP: &str = statement(SQL, "skip");
 const RUN: &str = statement(SQL, "run");
 const EVENTS: &str = statement(SQL, "schedule_events");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn schedule(
         &self,
         name: &str,
@@ -185,7 +185,7 @@ impl Inner {
                 .await
                 .map_err(|e| store_error(&e))?;
         }
-        let columns = Columns::of(ours(), &created);
+        let columns = FiringColumns::of(ours(), &created);
         transaction
             .query_cached(
                 &self.schema.sql(FIRE),
@@ -310,7 +310,7 @@ impl SkippedColumns {
 
 /// The parameters of the last step of firing: schedules, and slots with their tasks.
 #[derive(Default)]
-struct Columns {
+struct FiringColumns {
     ids: Vec<i64>,
     next_ats: Vec<Option<Timestamp>>,
     last_slots: Vec<Option<Timestamp>>,
@@ -320,7 +320,7 @@ struct Columns {
     fired_tasks: Vec<i64>,
 }
 
-impl Columns {
+impl FiringColumns {
     fn of<'a>(firings: impl Iterator<Item = &'a Firing>, created: &[TaskId]) -> Self {
         let mut columns = Self::default();
         let mut tasks = created.iter();

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_carry_sql() {
+    fn name_cannot_contain_sql() {
         for bad in ["", "A", "1a", "a-b", "a\"b", "a b", "é", &"x".repeat(41)] {
             assert!(Schema::named(bad).is_err(), "{bad:?}");
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_are_moved_to_the_schema() {
+    fn statements_use_the_schema() {
         let schema = Schema::named("jobs").unwrap();
         let moved = schema.sql("SELECT pg_notify('task-engine', x) FROM task_engine.claims");
         assert_eq!(moved, "SELECT pg_notify('task-engine:jobs', x) FROM \"jobs\".claims");

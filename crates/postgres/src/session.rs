@@ -19,7 +19,7 @@ use tokio_postgres::{Client, Error, IsolationLevel, Row, SimpleQueryMessage, Sta
 use crate::error::error_text;
 use crate::pooler;
 
-pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
+pub(crate) type SqlParameters<'a> = [&'a (dyn ToSql + Sync)];
 
 /// So many statements are remembered; those that are made up for one question
 /// would be ever more.
@@ -54,7 +54,7 @@ impl StatementMode {
     /// A name that was forgotten: a pooler has come, or works in another mode now.
     fn notice<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &answer
-            && error.code().is_some_and(pooler::forgot_a_statement)
+            && error.code().is_some_and(pooler::is_unknown_statement)
             && !self.behind_pooler.swap(true, Ordering::Relaxed)
         {
             tracing::warn!("{}: {}", pooler::REASON, error_text(error));
@@ -114,7 +114,7 @@ impl StatementMode {
 }
 
 fn typed<'a>(
-    parameters: &'a Parameters<'a>,
+    parameters: &'a SqlParameters<'a>,
     types: &[Type],
 ) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     parameters.iter().copied().zip(types.iter().cloned()).collect()
@@ -144,7 +144,7 @@ pub(crate) trait Executor: Sync + Sized {
     fn query(
         &self,
         sql: &str,
-        parameters: &Parameters<'_>,
+        parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
         async move {
             match self.unnamed() {
@@ -160,7 +160,7 @@ pub(crate) trait Executor: Sync + Sized {
     fn query_cached(
         &self,
         sql: &str,
-        parameters: &Parameters<'_>,
+        parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
         async move {
             if self.is_unnamed() {
@@ -175,7 +175,7 @@ pub(crate) trait Executor: Sync + Sized {
     fn query_one(
         &self,
         sql: &str,
-        parameters: &Parameters<'_>,
+        parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<Row, Error>> + Send {
         async move {
             match self.unnamed() {
@@ -191,7 +191,7 @@ pub(crate) trait Executor: Sync + Sized {
     fn query_opt(
         &self,
         sql: &str,
-        parameters: &Parameters<'_>,
+        parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<Option<Row>, Error>> + Send {
         async move { Ok(self.query(sql, parameters).await?.into_iter().next()) }
     }
@@ -200,7 +200,7 @@ pub(crate) trait Executor: Sync + Sized {
     fn execute(
         &self,
         sql: &str,
-        parameters: &Parameters<'_>,
+        parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<u64, Error>> + Send {
         async move {
             match self.unnamed() {
@@ -220,24 +220,24 @@ pub(crate) trait Executor: Sync + Sized {
 }
 
 /// A connection, back in its pool when dropped.
-pub(crate) struct Session {
+pub(crate) struct PgSession {
     object: Object,
     mode: Arc<StatementMode>,
     /// As it was when the connection was had.
     is_unnamed: bool,
 }
 
-impl Session {
+impl PgSession {
     pub(crate) fn new(object: Object, mode: Arc<StatementMode>) -> Self {
         Self { object, is_unnamed: mode.is_behind_pooler(), mode }
     }
 
-    pub(crate) async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
+    pub(crate) async fn transaction(&mut self) -> Result<PgTransaction<'_>, Error> {
         self.begin(IsolationLevel::ReadCommitted, false).await
     }
 
     /// A transaction that only reads, all of it at one moment.
-    pub(crate) async fn snapshot(&mut self) -> Result<Transaction<'_>, Error> {
+    pub(crate) async fn snapshot(&mut self) -> Result<PgTransaction<'_>, Error> {
         self.begin(IsolationLevel::RepeatableRead, true).await
     }
 
@@ -245,18 +245,18 @@ impl Session {
         &mut self,
         isolation: IsolationLevel,
         read_only: bool,
-    ) -> Result<Transaction<'_>, Error> {
+    ) -> Result<PgTransaction<'_>, Error> {
         let builder = self.object.build_transaction().isolation_level(isolation);
         let builder = if read_only { builder.read_only(true) } else { builder };
         let inner = builder.start().await?;
         if self.is_unnamed {
             inner.batch_execute(&self.mode.local_settings).await?;
         }
-        Ok(Transaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
+        Ok(PgTransaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
     }
 }
 
-impl Executor for Session {
+impl Executor for PgSession {
     fn client(&self) -> &Client {
         &self.object
     }
@@ -279,13 +279,13 @@ impl Executor for Session {
 }
 
 /// Rolled back when dropped.
-pub(crate) struct Transaction<'a> {
+pub(crate) struct PgTransaction<'a> {
     inner: deadpool_postgres::Transaction<'a>,
     mode: Arc<StatementMode>,
     is_unnamed: bool,
 }
 
-impl Transaction<'_> {
+impl PgTransaction<'_> {
     pub(crate) async fn commit(self) -> Result<(), Error> {
         self.inner.commit().await
     }
@@ -294,13 +294,13 @@ impl Transaction<'_> {
         self.inner.rollback().await
     }
 
-    pub(crate) async fn savepoint(&mut self, name: &str) -> Result<Transaction<'_>, Error> {
+    pub(crate) async fn savepoint(&mut self, name: &str) -> Result<PgTransaction<'_>, Error> {
         let inner = self.inner.savepoint(name).await?;
-        Ok(Transaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
+        Ok(PgTransaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
     }
 }
 
-impl Executor for Transaction<'_> {
+impl Executor for PgTransaction<'_> {
     fn client(&self) -> &Client {
         self.inner.client()
     }

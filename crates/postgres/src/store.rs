@@ -17,22 +17,22 @@ use crate::{encoding, pooler};
 /// Tasks in PostgreSQL. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PgStore {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<StoreInner>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct StoreInner {
     pub(crate) connections: Connections,
     pub(crate) schema: Schema,
     pub(crate) log_watch: LogWatch,
-    _io: Io,
+    _io: IoRuntime,
 }
 
 /// The thread that connections are driven on.
 #[derive(Debug)]
-struct Io(Option<Runtime>);
+struct IoRuntime(Option<Runtime>);
 
-impl Drop for Io {
+impl Drop for IoRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             // Waiting for its end would panic inside an application's runtime.
@@ -66,7 +66,7 @@ impl PgStore {
             .build()
             .map_err(|e| StoreError::Unavailable(format!("no thread for connections: {e}")))?;
         let handle = io.handle().clone();
-        let io = Io(Some(io));
+        let io = IoRuntime(Some(io));
         let connector = Connector::new(url, handle, purpose)?;
         let behind_pooler = examine(&connector).await?;
         if behind_pooler {
@@ -77,7 +77,7 @@ impl PgStore {
             );
         }
         let connections = Connections::new(connector, behind_pooler)?;
-        let inner = Inner { connections, schema, log_watch: LogWatch::default(), _io: io };
+        let inner = StoreInner { connections, schema, log_watch: LogWatch::default(), _io: io };
         drop(inner.connections.work().await?);
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -160,7 +160,7 @@ impl StoreBase for PgStore {
     }
 }
 
-/// The methods of a contract, each run by the method of the same name of [`Inner`]: in the
+/// The methods of a contract, each run by the method of the same name of [`StoreInner`]: in the
 /// file of its verb, with its SQL. Each line begins with the time limit of a call.
 macro_rules! calls {
     ($($limit:expr => fn $name:ident<$a:lifetime>($($arg:ident: $type:ty),*) -> $value:ty;)*) => {$(

@@ -15,12 +15,12 @@ use crate::error::{error_text, may_be_unreadable_row, store_error};
 use crate::json::JsonBytes;
 use crate::queue_heads::Lane;
 use crate::schema::Schema;
-use crate::session::{Executor as _, Session};
-use crate::store::Inner;
+use crate::session::{Executor as _, PgSession};
+use crate::store::StoreInner;
 use crate::value::{RawTime, read};
 
 /// What a claim takes.
-pub(crate) struct Take {
+pub(crate) struct TakeTasks {
     pub(crate) id: ClaimId,
     pub(crate) instance: InstanceId,
     pub(crate) limit: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Take {
     pub(crate) candidates: usize,
 }
 
-impl Take {
+impl TakeTasks {
     /// Takes from all these lanes, in the order of time and id, and moves their positions.
     ///
     /// If the server cannot read or print one of the rows, the whole statement fails and
@@ -37,7 +37,7 @@ impl Take {
     /// marks those that cannot be read.
     pub(crate) async fn run(
         &self,
-        inner: &Inner,
+        inner: &StoreInner,
         due: &mut [&mut Lane],
     ) -> Result<Vec<ClaimedTask>, StoreError> {
         let client = inner.connections.work().await?;
@@ -75,7 +75,7 @@ impl Take {
 
     async fn query(
         &self,
-        client: &Session,
+        client: &PgSession,
         schema: &Schema,
         statements: &Statements,
         due: &[&mut Lane],

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use crate::error::{error_text, store_error};
 use crate::session::Executor as _;
-use crate::store::{Inner, micros};
+use crate::store::{StoreInner, micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/operators/tokens.sql");
@@ -19,7 +19,7 @@ const TOKEN_REVOKE: &str = statement(SQL, "token_revoke");
 const TOKEN_BY_HASH: &str = statement(SQL, "token_by_hash");
 const TOKEN_TOUCH: &str = statement(SQL, "token_touch");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn add_token(&self, new: &NewToken) -> Result<i64, StoreError> {
         let client = self.connections.work().await?;
         let expires_in = new.expires_in().map(micros);

@@ -14,15 +14,15 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 
 use crate::json::JsonOut;
 
-type Wrong = Box<dyn Error + Sync + Send>;
+type BoxError = Box<dyn Error + Sync + Send>;
 
 /// Reads a column.
-pub(crate) fn read<T: Stored>(row: &Row, column: impl RowIndex + std::fmt::Display) -> T {
+pub(crate) fn read<T: FromColumn>(row: &Row, column: impl RowIndex + std::fmt::Display) -> T {
     T::of(row.get(column))
 }
 
 /// A value that is read from a column.
-pub(crate) trait Stored {
+pub(crate) trait FromColumn {
     /// How it comes out of the row.
     type Raw: for<'a> FromSql<'a>;
 
@@ -31,7 +31,7 @@ pub(crate) trait Stored {
 
 macro_rules! as_it_is {
     ($($type:ty),+) => {
-        $(impl Stored for $type {
+        $(impl FromColumn for $type {
             type Raw = Self;
 
             fn of(raw: Self) -> Self {
@@ -45,7 +45,7 @@ as_it_is!(bool, i32, i64, f64, Option<i32>, Option<i64>, Option<f64>, Vec<i32>, 
 
 macro_rules! by_way_of {
     ($($type:ty: $raw:ty),+) => {
-        $(impl Stored for $type {
+        $(impl FromColumn for $type {
             type Raw = $raw;
 
             fn of(raw: $raw) -> Self {
@@ -53,7 +53,7 @@ macro_rules! by_way_of {
             }
         }
 
-        impl Stored for Option<$type> {
+        impl FromColumn for Option<$type> {
             type Raw = Option<$raw>;
 
             fn of(raw: Option<$raw>) -> Self {
@@ -61,7 +61,7 @@ macro_rules! by_way_of {
             }
         }
 
-        impl Stored for Vec<$type> {
+        impl FromColumn for Vec<$type> {
             type Raw = Vec<$raw>;
 
             fn of(raw: Vec<$raw>) -> Self {
@@ -71,14 +71,14 @@ macro_rules! by_way_of {
     };
 }
 
-by_way_of!(String: Text, Timestamp: Time, Json: JsonOut);
+by_way_of!(String: LossyText, Timestamp: NearestTime, Json: JsonOut);
 
 /// A text.
 #[derive(Debug)]
-pub(crate) struct Text(String);
+pub(crate) struct LossyText(String);
 
-impl<'a> FromSql<'a> for Text {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Wrong> {
+impl<'a> FromSql<'a> for LossyText {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {
         Ok(Self(String::from_utf8_lossy(raw).into_owned()))
     }
 
@@ -87,10 +87,10 @@ impl<'a> FromSql<'a> for Text {
 
 /// A time.
 #[derive(Debug)]
-pub(crate) struct Time(Timestamp);
+pub(crate) struct NearestTime(Timestamp);
 
-impl<'a> FromSql<'a> for Time {
-    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Self, Wrong> {
+impl<'a> FromSql<'a> for NearestTime {
+    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {
         /// The year 2000, from which the server counts, after 1970.
         const EPOCH_SECS: i64 = 946_684_800;
         let micros = RawTime::from_sql(of, raw)?.0.saturating_add(EPOCH_SECS * 1_000_000);
@@ -107,7 +107,7 @@ impl<'a> FromSql<'a> for Time {
 pub(crate) struct RawTime(pub(crate) i64);
 
 impl<'a> FromSql<'a> for RawTime {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Wrong> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {
         Ok(Self(i64::from_be_bytes(raw.try_into()?)))
     }
 
@@ -115,7 +115,7 @@ impl<'a> FromSql<'a> for RawTime {
 }
 
 impl ToSql for RawTime {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Wrong> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
         out.extend_from_slice(&self.0.to_be_bytes());
         Ok(IsNull::No)
     }

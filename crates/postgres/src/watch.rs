@@ -16,8 +16,8 @@ use tokio_postgres::Row;
 
 use crate::error::store_error;
 use crate::locks::blocking_session;
-use crate::session::{Executor as _, Transaction};
-use crate::store::{Inner, micros};
+use crate::session::{Executor as _, PgTransaction};
+use crate::store::{StoreInner, micros};
 use crate::value::read;
 
 const SQL: &str = include_str!("../sql/readers/activity.sql");
@@ -29,7 +29,7 @@ const FAILURE_COUNTS: &str = statement(SQL, "failure_counts");
 const QUEUE_POSITION: &str = statement(SQL, "queue_position");
 const LOCKED_BY: &str = statement(SQL, "locked_by");
 
-impl Inner {
+impl StoreInner {
     pub(crate) async fn activity(&self, look: ActivityQuery) -> Result<Activity, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for all of it: in each, a task is in one place.
@@ -51,7 +51,7 @@ impl Inner {
 
     async fn next(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &PgTransaction<'_>,
         look: ActivityQuery,
     ) -> Result<Vec<NextTask>, StoreError> {
         let soon = soonest(look.soon);

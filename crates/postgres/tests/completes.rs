@@ -1,15 +1,15 @@
-//! Completion in the application's transaction, attacked: each case is an order
-//! of events between sessions in which an effect could have been committed twice,
-//! or somebody could have waited for the application.
+//! Completion in the application's transaction. Each case is an order of events between
+//! sessions in which an effect could be committed twice, or another session could wait
+//! for the application.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine_conformance::completions::completion;
 use task_engine_conformance::fixture::{
-    Fixture, HeldAttempt, WORK, new_instance, new_task, with_classes,
+    Fixture, TestAttempt, WORK, new_instance, new_task, with_classes,
 };
-use task_engine_core::completion::Settled;
+use task_engine_core::completion::SettleOutcome;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
@@ -24,7 +24,7 @@ struct Scene {
     url: String,
     fixture: Fixture,
     engine: InstanceId,
-    hold: HeldAttempt,
+    hold: TestAttempt,
 }
 
 /// An engine with one attempt; its task fails for good if it is lost.
@@ -74,7 +74,7 @@ impl Scene {
         assert_eq!(self.fixture.store.verify().await.unwrap(), []);
     }
 
-    /// Waits until somebody in this database waits for a lock.
+    /// Waits until a session of this database waits for a lock.
     async fn until_somebody_waits(&self) {
         let client = connect(&self.url).await;
         let waits = "SELECT FROM pg_stat_activity \
@@ -91,11 +91,10 @@ const READ_COMMITTED: &str = "BEGIN";
 const REPEATABLE_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 const SERIALIZABLE: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
 
-/// A snapshot from before the take-back sees the attempt as its own. Neither the
-/// row of its end nor, after an operator has removed the task, its absence lets
-/// it through.
+/// A snapshot from before the recovery still sees the claim. The completion is refused,
+/// whether the row of its end exists or an operator has removed the task.
 #[tokio::test]
-async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
+async fn old_snapshot_cannot_complete_reclaimed_attempt() {
     for begin in [READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE] {
         for removed in [false, true] {
             let scene = scene().await;
@@ -119,12 +118,12 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
 }
 
 #[tokio::test]
-async fn every_isolation_level_completes() {
+async fn completes_at_every_isolation_level() {
     for begin in [READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE] {
         let scene = scene().await;
         let client = scene.begin(begin).await;
         scene.complete(&client).await.unwrap();
-        // Whoever takes back goes round it, also if it has the claim locked.
+        // Recovery skips the attempt, even if the transaction has locked the claim.
         assert!(scene.fixture.declare_lost(scene.engine).await);
         let begun = Instant::now();
         assert_eq!(scene.fixture.recover(scene.engine).await, []);
@@ -138,11 +137,11 @@ async fn every_isolation_level_completes() {
     }
 }
 
-/// The insert has to wait; when it goes on, the claim that its snapshot has seen
-/// is gone, and so is the row that would have been in the way. Without the second
-/// look it would complete what is no longer its own.
+/// The insert waits. When it continues, the claim of its snapshot has been removed, and
+/// also the row that would conflict. Without the second check, it would complete an
+/// attempt that was reclaimed.
 #[tokio::test]
-async fn a_take_back_and_a_removal_while_it_waits_are_seen() {
+async fn reclaim_during_wait_is_noticed() {
     for begin in [READ_COMMITTED, REPEATABLE_READ] {
         let scene = scene().await;
         let other = connect(&scene.url).await;
@@ -174,10 +173,10 @@ async fn a_take_back_and_a_removal_while_it_waits_are_seen() {
     }
 }
 
-/// Of a completion and a recovery at the same moment the first decides, and the
-/// completion waits for the recovery's end to know.
+/// A completion and a recovery at the same time: the first decides, and the completion
+/// waits for the end of the recovery.
 #[tokio::test]
-async fn a_completion_waits_for_a_recovery_under_way() {
+async fn completion_waits_for_running_recovery() {
     for commits in [true, false] {
         let scene = scene().await;
         let recovery = connect(&scene.url).await;
@@ -202,23 +201,23 @@ async fn a_completion_waits_for_a_recovery_under_way() {
     }
 }
 
-/// A part of a transaction that is taken back takes the completion with it; the
-/// engine finds out, although the transaction has committed.
+/// A rolled back savepoint also rolls back the completion. The engine learns that,
+/// although the transaction has committed.
 #[tokio::test]
-async fn a_savepoint_that_is_rolled_back_completes_nothing() {
+async fn rolled_back_savepoint_completes_nothing() {
     let scene = scene().await;
     let client = connect(&scene.url).await;
     client.batch_execute("BEGIN; SAVEPOINT one").await.unwrap();
     scene.complete(&client).await.unwrap();
     client.batch_execute("ROLLBACK TO one; COMMIT").await.unwrap();
     let settled = scene.fixture.store.settle(&[scene.hold.fails()]).await.unwrap();
-    assert_eq!(settled, [Settled::Recorded]);
+    assert_eq!(settled, [SettleOutcome::Recorded]);
     scene.assert_sound().await;
 }
 
 /// A connection that dies in the middle, with the commit or without it.
 #[tokio::test]
-async fn a_session_that_is_ended_completes_nothing() {
+async fn terminated_session_completes_nothing() {
     let scene = scene().await;
     let client = scene.begin(READ_COMMITTED).await;
     scene.complete(&client).await.unwrap();
@@ -228,19 +227,19 @@ async fn a_session_that_is_ended_completes_nothing() {
     let begun = Instant::now();
     let settled = loop {
         let settled = scene.fixture.store.settle(&[scene.hold.fails()]).await.unwrap()[0];
-        if settled != Settled::Open {
+        if settled != SettleOutcome::Open {
             break settled;
         }
         assert!(begun.elapsed() < Duration::from_secs(10));
     };
-    assert_eq!(settled, Settled::Recorded);
+    assert_eq!(settled, SettleOutcome::Recorded);
     assert_eq!(scene.effects().await, 0);
     scene.assert_sound().await;
 }
 
 /// Many attempts of which some are in open transactions: those alone are left.
 #[tokio::test]
-async fn settling_goes_round_what_is_open() {
+async fn settling_skips_open_transactions() {
     let scene = scene().await;
     scene.fixture.create_work(30).await;
     let mut engine = scene.fixture.engine("b").await;
@@ -252,19 +251,19 @@ async fn settling_goes_round_what_is_open() {
         Schema::default().complete_in(&client, &completion(hold)).await.unwrap();
         open.push(client);
     }
-    let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
+    let endings: Vec<_> = holds.iter().map(TestAttempt::fails).collect();
     let begun = Instant::now();
     let settled = scene.fixture.store.settle(&endings).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     for (place, settled) in settled.into_iter().enumerate() {
-        let wanted = if place % 3 == 0 { Settled::Open } else { Settled::Recorded };
+        let wanted = if place % 3 == 0 { SettleOutcome::Open } else { SettleOutcome::Recorded };
         assert_eq!(settled, wanted, "{place}");
     }
     for client in open {
         client.batch_execute("COMMIT").await.unwrap();
     }
     let settled = scene.fixture.store.settle(&endings).await.unwrap();
-    let done = settled.iter().filter(|one| **one == Settled::Completed).count();
+    let done = settled.iter().filter(|one| **one == SettleOutcome::Completed).count();
     assert_eq!(done, 10);
     scene.assert_sound().await;
 }
@@ -272,7 +271,7 @@ async fn settling_goes_round_what_is_open() {
 /// Creators with the key of a task that is about to be completed do not wait for
 /// it; and its own transaction may create the next one with that key.
 #[tokio::test]
-async fn keys_are_not_locked_by_a_completion() {
+async fn completion_locks_no_unique_key() {
     let mut scene = scene().await;
     let task = new_task(WORK).unique(Unique::by("k")).unwrap();
     let first = scene.fixture.store.create_each(std::slice::from_ref(&task)).await.unwrap()[0];
@@ -295,7 +294,7 @@ async fn keys_are_not_locked_by_a_completion() {
 
 /// Another claim, another attempt, another task: none of it is its own.
 #[tokio::test]
-async fn nobody_completes_what_is_not_theirs() {
+async fn foreign_attempt_cannot_be_completed() {
     let scene = scene().await;
     let mut forged = [completion(&scene.hold), completion(&scene.hold), completion(&scene.hold)];
     forged[0].claim_id.0 += 1;
@@ -314,7 +313,7 @@ async fn nobody_completes_what_is_not_theirs() {
 
 /// A value that the database cannot store is reported, and aborts the transaction.
 #[tokio::test]
-async fn a_result_that_cannot_be_stored_completes_nothing() {
+async fn invalid_result_completes_nothing() {
     let scene = scene().await;
     let client = scene.begin(READ_COMMITTED).await;
     let mut completion = completion(&scene.hold);
@@ -327,7 +326,7 @@ async fn a_result_that_cannot_be_stored_completes_nothing() {
 
 /// From any driver, by the function.
 #[tokio::test]
-async fn plain_sql_completes_too() {
+async fn plain_sql_completes_task() {
     let scene = scene().await;
     let client = scene.begin(READ_COMMITTED).await;
     let (id, claim) = (scene.hold.task_id().0, scene.hold.claim_id.0);
@@ -337,8 +336,8 @@ async fn plain_sql_completes_too() {
     let task = scene.fixture.details(scene.hold.task_id()).await;
     assert_eq!(task.row.status, TaskStatus::Stopped);
     assert_eq!(task.executions[0].result.as_ref().unwrap().as_str(), "{\"n\": 1}");
-    // An engine that does not know of it records another end: none of its holder's
-    // words is late.
+    // An engine that does not know of the completion records another end. It is not late,
+    // because the same holder completed the attempt.
     let late = scene.fixture.store.record(&[scene.hold.fails()], &[]).await.unwrap();
     assert_eq!(late, []);
     assert!(scene.fixture.details(scene.hold.task_id()).await.late_results.is_empty());
@@ -348,7 +347,7 @@ async fn plain_sql_completes_too() {
 }
 
 #[tokio::test]
-async fn in_a_schema_of_another_name() {
+async fn completes_in_named_schema() {
     let url = TestServer::shared().create_database().await;
     let schema = Schema::named("jobs").unwrap();
     let store = PgStore::connect_schema(&url, schema.clone()).await.unwrap();
@@ -366,7 +365,7 @@ async fn in_a_schema_of_another_name() {
 
 #[cfg(feature = "sqlx")]
 #[tokio::test]
-async fn a_transaction_of_sqlx_completes() {
+async fn sqlx_transaction_completes_task() {
     use task_engine_postgres::sqlx::{Connection as _, PgConnection};
     let scene = scene().await;
     let schema = Schema::default();

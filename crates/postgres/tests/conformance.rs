@@ -1,12 +1,11 @@
-//! Every behaviour that any store has, on a real PostgreSQL server: once on
-//! connections of its own, and once behind a pooler that gives each transaction
-//! another one.
+//! The conformance suite on a real PostgreSQL server: once with direct connections, and
+//! once behind a pooler that gives each transaction another connection.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use task_engine_conformance::Database;
-use task_engine_conformance::completions::{Local, Transaction};
+use task_engine_conformance::TestDatabase;
+use task_engine_conformance::completions::{Local, TestTransaction};
 use task_engine_core::completion::Completion;
 use task_engine_core::task::TaskId;
 use task_engine_postgres::{PgStore, Schema};
@@ -21,7 +20,7 @@ struct Postgres {
     store_url: String,
 }
 
-impl Database for Postgres {
+impl TestDatabase for Postgres {
     fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
         Box::pin(async {
             let store = PgStore::connect(&self.store_url).await.expect("the server is there");
@@ -30,11 +29,11 @@ impl Database for Postgres {
         })
     }
 
-    fn begin(&self) -> Local<'_, Box<dyn Transaction>> {
+    fn begin(&self) -> Local<'_, Box<dyn TestTransaction>> {
         Box::pin(async {
             let client = self.connect().await;
             client.batch_execute("BEGIN").await.unwrap();
-            Box::new(Own(client)) as Box<dyn Transaction>
+            Box::new(Own(client)) as Box<dyn TestTransaction>
         })
     }
 
@@ -63,7 +62,7 @@ impl Postgres {
 
 struct Own(Client);
 
-impl Transaction for Own {
+impl TestTransaction for Own {
     fn effect(&mut self, task: TaskId) -> Local<'_, ()> {
         Box::pin(async move {
             let insert = "INSERT INTO effects VALUES ($1)";
@@ -84,14 +83,15 @@ impl Transaction for Own {
     }
 }
 
-async fn fresh() -> Box<dyn Database> {
+async fn fresh() -> Box<dyn TestDatabase> {
     let url = TestServer::shared().create_database().await;
     Box::new(Postgres { store_url: url.clone(), url })
 }
 
 task_engine_conformance::suite!(fresh);
 
-/// So many connections for all stores of a database: fewer than they open.
+/// The number of server connections for all stores of a database: fewer than the stores
+/// open.
 const POOLED_CONNECTIONS: u32 = 6;
 
 fn pooler() -> &'static TestPooler {
@@ -100,7 +100,7 @@ fn pooler() -> &'static TestPooler {
         .get_or_init(|| TestPooler::start(TestServer::shared(), "transaction", POOLED_CONNECTIONS))
 }
 
-async fn behind_a_pooler() -> Box<dyn Database> {
+async fn behind_a_pooler() -> Box<dyn TestDatabase> {
     let url = TestServer::shared().create_database().await;
     Box::new(Postgres { store_url: pooler().through(&url), url })
 }

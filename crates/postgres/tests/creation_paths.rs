@@ -12,7 +12,7 @@ use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
 use task_engine_core::task::{NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskStatus};
 use task_engine_postgres::{PgStore, Schema};
-use task_engine_store::claim::Rest;
+use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
 use task_engine_test_harness::TestServer;
@@ -52,7 +52,7 @@ impl Fresh {
         self.store.task(id).await.unwrap().unwrap()
     }
 
-    /// Counts wake-ups from now on, for somebody who sleeps.
+    /// Counts the wake-ups of an idle claimer from now on.
     async fn wake_ups(&self) -> Arc<AtomicUsize> {
         let idle_claimer = "INSERT INTO task_engine.idle_claimers VALUES (0, 0, '{default}', 0)";
         self.app.batch_execute(idle_claimer).await.unwrap();
@@ -98,8 +98,8 @@ async fn rollback_leaves_no_task() {
     assert_eq!(fresh.store.verify().await.unwrap(), []);
 }
 
-/// While every engine is busy, nobody is notified; one that falls asleep while
-/// a creation is under way does not miss it.
+/// While every engine is busy, creators do not notify. An engine that becomes idle while
+/// a creation is open does not miss its task.
 #[tokio::test]
 async fn silent_creation_is_found_before_idling() {
     let mut fresh = fresh().await;
@@ -112,26 +112,26 @@ async fn silent_creation_is_found_before_idling() {
 
     let transaction = fresh.app.transaction().await.unwrap();
     Schema::default().create_in(&transaction, &[task("a")]).await.unwrap();
-    // It falls asleep lightly: somebody is under way.
+    // It registers as idle and scans again soon, because a creation is open.
     let claim = claimer.claim(ids.take(), 1).await.unwrap();
-    let Rest::Nothing { next_in: Some(recheck) } = claim.rest else { panic!("{claim:?}") };
+    let ClaimRest::Nothing { next_in: Some(recheck) } = claim.rest else { panic!("{claim:?}") };
     assert!(recheck <= Duration::from_secs(1), "{recheck:?}");
     let claim = claimer.claim(ids.take(), 1).await.unwrap();
-    assert!(matches!(claim.rest, Rest::Nothing { next_in: Some(_) }), "{claim:?}");
+    assert!(matches!(claim.rest, ClaimRest::Nothing { next_in: Some(_) }), "{claim:?}");
     transaction.commit().await.unwrap();
     let claim = claimer.claim(ids.take(), 1).await.unwrap();
     assert_eq!(claim.tasks.len(), 1);
     assert_eq!(woken.load(Ordering::SeqCst), 1, "nobody was notified");
 
-    // From now on it is: it has said that it sleeps.
+    // Now it is registered for all creators.
     let claim = claimer.claim(ids.take(), 1).await.unwrap();
-    assert!(matches!(claim.rest, Rest::Nothing { next_in: None }), "{claim:?}");
+    assert!(matches!(claim.rest, ClaimRest::Nothing { next_in: None }), "{claim:?}");
     fresh.store.create(&[task("a")]).await.unwrap();
     until(|| woken.load(Ordering::SeqCst) > 1).await;
 }
 
-/// A snapshot from before an engine fell asleep cannot see that it sleeps, so
-/// such transactions always notify.
+/// A snapshot from before the idle registration cannot see it, so such transactions
+/// always notify.
 #[tokio::test]
 async fn repeatable_read_always_notifies() {
     let fresh = fresh().await;
@@ -221,8 +221,8 @@ async fn sql_functions_create_tasks() {
     assert_eq!(fresh.store.verify().await.unwrap(), []);
 }
 
-/// What the book's program sends: an INSERT with the client's own idea of the
-/// time, and a notification on the book's channel, in one transaction.
+/// The book's program sends an INSERT with the client's time, and a notification on the
+/// book's channel, in one transaction.
 #[tokio::test]
 async fn book_insert_creates_and_notifies() {
     let mut fresh = fresh().await;
@@ -256,7 +256,7 @@ async fn book_insert_creates_and_notifies() {
     assert!(fresh.app.query(running, &[]).await.unwrap().is_empty());
 }
 
-/// What the book's program reads, with the names that it knows.
+/// The query of the book's program, with the book's column names.
 #[tokio::test]
 async fn views_have_results_and_ids() {
     let fresh = fresh().await;

@@ -1,4 +1,4 @@
-//! What somebody writes into the tables by hand harms that row, and nothing else.
+//! A damaged row affects only itself.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use task_engine_core::task::{NewTask, TaskFilter, TaskId};
 use task_engine_core::unique::Unique;
 use task_engine_postgres::PgStore;
 use task_engine_store::audit::AuditFilter;
-use task_engine_store::check::Depth;
+use task_engine_store::check::CheckDepth;
 use task_engine_store::claim::{ClaimedTask, Claimer};
-use task_engine_store::export::{ExportFilter, Line};
+use task_engine_store::export::{ExportFilter, ExportLine};
 use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;
 use task_engine_test_harness::TestServer;
@@ -33,7 +33,7 @@ async fn store_and_client() -> (PgStore, Client) {
 
 /// One such row would stop the heartbeats of all engines, or all schedules.
 #[tokio::test]
-async fn times_that_no_clock_can_tell_are_refused() {
+async fn out_of_range_times_are_refused() {
     let (store, client) = store_and_client().await;
     let task = NewTask::new("work", Json::empty_object()).unwrap();
     store.create(&[task]).await.unwrap();
@@ -98,9 +98,9 @@ async fn times_that_no_clock_can_tell_are_refused() {
     }
 }
 
-/// Whoever creates with a key looks again until all that waits is locked.
+/// Creation with a key repeats until all waiting tasks of the key are locked.
 #[tokio::test]
-async fn damaged_keys_do_not_make_creation_run_for_ever() {
+async fn creation_ends_despite_damaged_keys() {
     let (store, client) = store_and_client().await;
     let unique = |key: &str| {
         let task = NewTask::new("work", Json::empty_object()).unwrap();
@@ -135,14 +135,14 @@ const NO_LIMITS: &str = r#"
       DROP CONSTRAINT "the classes of an engine are within the limits of JSON";
     ALTER TABLE task_engine.audit DROP CONSTRAINT "a detail is within the limits of JSON";"#;
 
-/// A value that takes seconds to print, and then cannot be.
+/// A value that takes seconds to print, and then fails.
 const EXPLOSIVE: &str =
     "(SELECT jsonb_build_object('n', jsonb_agg('1e131071'::jsonb)) FROM generate_series(1, 60000))";
 const DEEP: &str = "(SELECT ('{\"d\":' || repeat('[', 3000) || repeat(']', 3000) || '}')::jsonb)";
 const PADDED: &str =
     "(SELECT jsonb_build_object('n', jsonb_agg('0e-16383'::jsonb)) FROM generate_series(1, 100))";
 
-/// Every SQL path to every JSON column refuses it at once, and says why.
+/// Every SQL path to every JSON column refuses such values at once, with the reason.
 #[tokio::test]
 async fn sql_refuses_json_beyond_limits() {
     let (store, client) = store_and_client().await;
@@ -195,9 +195,9 @@ async fn sql_refuses_json_beyond_limits() {
     }
 }
 
-/// Rows that got in all the same: a claim tells them from the others.
+/// Rows that were inserted without checks: a claim separates them from the others.
 #[tokio::test]
-async fn claims_go_past_unreadable_rows() {
+async fn claims_skip_unreadable_rows() {
     let (store, client) = store_and_client().await;
     client.batch_execute(NO_LIMITS).await.unwrap();
     let task = || NewTask::new("work", Json::empty_object()).unwrap();
@@ -243,9 +243,9 @@ async fn claims_go_past_unreadable_rows() {
     assert_eq!(taken.unwrap().len(), 11);
 }
 
-/// Whoever reads gets an answer in time, which says what cannot be read.
+/// Every read returns in time and names the unreadable row.
 #[tokio::test]
-async fn readers_go_past_unreadable_rows() {
+async fn readers_report_unreadable_rows() {
     let (store, client) = store_and_client().await;
     client.batch_execute(NO_LIMITS).await.unwrap();
     let task = || NewTask::new("work", Json::empty_object()).unwrap();
@@ -304,7 +304,7 @@ async fn readers_go_past_unreadable_rows() {
     assert_eq!(store.instances(None).await.unwrap().len(), 1);
     assert_eq!(store.audit_page(&AuditFilter::newest(10)).await.unwrap().len(), 1);
     assert!(store.heartbeat(engine.id).await.unwrap().alive);
-    store.checks(Depth::Standard).await.unwrap();
+    store.checks(CheckDepth::Standard).await.unwrap();
 
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {
@@ -319,12 +319,12 @@ async fn readers_go_past_unreadable_rows() {
     let skipped: Vec<_> = lines
         .iter()
         .filter_map(|line| match line {
-            Line::SkippedTask(skipped) => Some(skipped.id),
+            ExportLine::SkippedTask(skipped) => Some(skipped.id),
             _ => None,
         })
         .collect();
     assert_eq!(skipped, [asked]);
-    let tasks = lines.iter().filter(|line| matches!(line, Line::Task(_))).count();
+    let tasks = lines.iter().filter(|line| matches!(line, ExportLine::Task(_))).count();
     assert_eq!(tasks, 3, "what can be read is in the file");
 
     let violations = store.verify().await.unwrap();
@@ -336,7 +336,7 @@ async fn readers_go_past_unreadable_rows() {
     assert!(store.task(ids[3]).await.unwrap().is_some());
 }
 
-/// An engine that claims and does nothing else.
+/// An engine that only claims.
 struct Engine {
     id: InstanceId,
     claimer: Box<dyn Claimer>,
@@ -350,7 +350,7 @@ impl Engine {
         Self { id, claimer: store.claimer(id, lanes), ids: ClaimIds::new(id) }
     }
 
-    /// Claims until it has as many, or nothing comes.
+    /// Claims until it has this many tasks, or none comes.
     async fn claim_all(&mut self, count: usize) -> Vec<ClaimedTask> {
         let begun = std::time::Instant::now();
         let mut tasks = Vec::new();

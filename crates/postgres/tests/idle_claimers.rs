@@ -10,7 +10,7 @@ use task_engine_core::json::Json;
 use task_engine_core::queue::{Lanes, QueuePause};
 use task_engine_core::task::NewTask;
 use task_engine_postgres::{PgStore, Schema};
-use task_engine_store::claim::{Claimer, Rest};
+use task_engine_store::claim::{ClaimRest, Claimer};
 use task_engine_store::error::StoreError;
 use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
@@ -64,8 +64,8 @@ impl Fresh {
         Engine { ids: ClaimIds::new(id), claimers }
     }
 
-    /// Whether the creation of these wakes anybody, by the word of the door that
-    /// every creation goes through.
+    /// Whether the creation of these tasks notifies a claimer, by `wake`, which all
+    /// creation paths call.
     async fn wakes(&self, class: &str, queue: &str, priority: i32) -> bool {
         let ask = "SELECT task_engine.wake($1, $2, $3)";
         self.app.query_one(ask, &[&class, &queue, &priority]).await.unwrap().get(0)
@@ -78,14 +78,14 @@ impl Fresh {
 }
 
 impl Engine {
-    async fn claim(&mut self, pool: usize) -> Result<(usize, Rest), StoreError> {
+    async fn claim(&mut self, pool: usize) -> Result<(usize, ClaimRest), StoreError> {
         let claim = self.claimers[pool].claim(self.ids.take(), 1).await?;
         Ok((claim.tasks.len(), claim.rest))
     }
 
     async fn becomes_idle(&mut self, pool: usize) {
         let (tasks, rest) = self.claim(pool).await.unwrap();
-        assert!(tasks == 0 && matches!(rest, Rest::Nothing { .. }), "{rest:?}");
+        assert!(tasks == 0 && matches!(rest, ClaimRest::Nothing { .. }), "{rest:?}");
     }
 }
 
@@ -110,7 +110,7 @@ async fn only_matching_idle_claimers_are_notified() {
     assert!(fresh.app.query_one(anybody, &[]).await.unwrap().get::<_, bool>(0));
 }
 
-/// An engine with a pool for some classes is not woken for the others by it.
+/// The pool of an engine for some classes is not woken for other classes.
 #[tokio::test]
 async fn pools_wake_for_their_classes() {
     let fresh = fresh().await;
@@ -138,7 +138,7 @@ async fn batch_wakes_for_any_task() {
         });
         heard
     };
-    // The calls that say that listening has begun, one a kind.
+    // The first wake-ups, one of each kind, report that listening has begun.
     for _ in 0..3 {
         listener.recv().await.unwrap();
     }
@@ -149,7 +149,7 @@ async fn batch_wakes_for_any_task() {
         Schema::default().create_in(&transaction, tasks).await.unwrap();
         transaction.commit().await.unwrap();
     }
-    // One wake-up came; had there been one for the first batch, it came before.
+    // One wake-up came. One for the first batch would have come before.
     let heard = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await;
     assert!(heard.is_ok_and(|heard| heard.is_some()));
     let (tasks, _) = engine.claim(0).await.unwrap();
@@ -159,7 +159,7 @@ async fn batch_wakes_for_any_task() {
     assert!(listener.try_recv().is_err(), "nobody was woken twice, or by a pause");
 }
 
-/// Each claimer takes back its own mark, and only that.
+/// Each claimer removes only its own registration.
 #[tokio::test]
 async fn claimers_register_one_by_one() {
     let fresh = fresh().await;
@@ -169,7 +169,7 @@ async fn claimers_register_one_by_one() {
         engine.becomes_idle(pool).await;
         assert_eq!(fresh.idle_claimers().await, pool as i64 + 1);
     }
-    // Work for longer than a nap: the first one takes back its mark.
+    // The first one has work for longer than the limit, so it removes its registration.
     while fresh.idle_claimers().await == 3 {
         fresh.store.create(&vec![task("a", 0); 10]).await.unwrap();
         for _ in 0..10 {
@@ -183,8 +183,8 @@ async fn claimers_register_one_by_one() {
     assert_eq!(fresh.idle_claimers().await, 3);
 }
 
-/// A creation that is under way while one claimer falls asleep and another is
-/// awake is found by the one that falls asleep.
+/// A creation is open while one claimer becomes idle and another is busy. The idle one
+/// finds its task.
 #[tokio::test]
 async fn each_claimer_waits_for_open_creations() {
     let mut fresh = fresh().await;
@@ -195,7 +195,7 @@ async fn each_claimer_waits_for_open_creations() {
     for pool in 0..2 {
         let (tasks, rest) = engine.claim(pool).await.unwrap();
         // Lightly: the creator may have checked for idle claimers before.
-        let Rest::Nothing { next_in: Some(recheck) } = rest else { panic!("{rest:?}") };
+        let ClaimRest::Nothing { next_in: Some(recheck) } = rest else { panic!("{rest:?}") };
         assert!(tasks == 0 && recheck <= Duration::from_secs(1), "{recheck:?}");
     }
     transaction.commit().await.unwrap();

@@ -1,17 +1,16 @@
-//! The record of what operators did cannot be rewritten, and the tables are of
-//! no use to whoever wants a token.
+//! The audit log cannot be changed, and the tables contain no usable token.
 
 use std::time::Duration;
 
 use task_engine_core::json::Json;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::audit::{AuditFilter, NewAuditEntry};
-use task_engine_store::token::{NewToken, Role, Secret};
+use task_engine_store::token::{NewToken, Role, TokenSecret};
 use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 #[tokio::test]
-async fn the_record_is_only_appended_to() {
+async fn audit_is_append_only() {
     let url = TestServer::shared().create_database().await;
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -40,7 +39,7 @@ async fn the_record_is_only_appended_to() {
     }
 }
 
-/// By retention, or moved elsewhere as the guide says.
+/// By retention, or archived as in the guide.
 #[tokio::test]
 async fn old_entries_are_pruned() {
     let url = TestServer::shared().create_database().await;
@@ -72,11 +71,11 @@ async fn old_entries_are_pruned() {
 }
 
 #[tokio::test]
-async fn a_dump_has_no_token_in_it() {
+async fn dump_contains_no_token() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let secret = Secret::generate().unwrap();
+    let secret = TokenSecret::generate().unwrap();
     let token = NewToken::new("ada", Role::Admin, secret.hash(), None).unwrap();
     store.add_token(&token).await.unwrap();
     assert!(store.token_by_hash(&secret.hash()).await.unwrap().is_some());
@@ -95,7 +94,7 @@ async fn a_dump_has_no_token_in_it() {
     let hash: String = secret.hash().iter().map(|byte| format!("{byte:02x}")).collect();
     assert!(dump.contains(&hash), "the dump is whole");
     assert!(!dump.contains(&secret.text()[3..]), "neither the token nor its digits");
-    // What is in it opens no door: it is hashed again on its way in.
-    let forged: Secret = format!("te_{hash}").parse().unwrap();
+    // The stored hash is not a valid token: it would be hashed again.
+    let forged: TokenSecret = format!("te_{hash}").parse().unwrap();
     assert_eq!(store.token_by_hash(&forged.hash()).await.unwrap(), None);
 }

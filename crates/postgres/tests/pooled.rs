@@ -10,10 +10,10 @@ use task_engine_store::error::StoreError;
 use task_engine_test_harness::{TestPooler, TestServer};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-/// Nothing that this program needs stays on a connection that another program
-/// gets: no setting, no prepared statement, nobody who listens.
+/// No state stays on a server connection that another program may get: no setting, no
+/// prepared statement, no LISTEN.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_behind_on_its_connections() {
+async fn connections_keep_no_state() {
     let server = TestServer::shared();
     let url = server.create_database().await;
     let pooler = TestPooler::start(server, "transaction", 1);
@@ -30,7 +30,7 @@ async fn nothing_is_left_behind_on_its_connections() {
 
 /// An application that is behind the pooler, too, creates in its own transaction.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_applications_transaction_creates() {
+async fn application_transaction_creates_tasks() {
     let server = TestServer::shared();
     let pooler = TestPooler::start(server, "transaction", 2);
     let url = pooler.through(&server.create_database().await);
@@ -48,10 +48,10 @@ async fn an_applications_transaction_creates() {
     assert_eq!(store.tasks(&all()).await.expect("a list").len(), 2);
 }
 
-/// Nobody waits longer for a lock than on a connection of PostgreSQL's own: not
-/// even with a statement that was never sent before.
+/// The lock timeout is the same as on a direct connection, also for a statement that is
+/// sent for the first time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_waited_for_no_longer() {
+async fn lock_timeout_holds_behind_pooler() {
     let server = TestServer::shared();
     let direct = server.create_database().await;
     let pooler = TestPooler::start(server, "transaction", 4);
@@ -68,9 +68,9 @@ async fn a_lock_is_waited_for_no_longer() {
     assert!(error.contains("lock timeout"), "{error}");
 }
 
-/// Two clients that ask by turns get the same connections again and again.
+/// Two clients in alternation always get the same connections.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_gives_by_turns_is_noticed() {
+async fn alternating_pooler_is_detected() {
     let server = TestServer::shared();
     let pooler = TestPooler::start_with(server, "transaction", 2, "server_round_robin=1");
     let url = pooler.through(&server.create_database().await);
@@ -86,7 +86,7 @@ async fn a_pooler_that_gives_by_turns_is_noticed() {
 
 /// A pooler may be set to another mode while programs are at work.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_changes_its_mode_is_noticed() {
+async fn pooler_mode_change_is_detected() {
     let server = TestServer::shared();
     let mut pooler = TestPooler::start(server, "session", 10);
     let url = pooler.through(&server.create_database().await);
@@ -98,7 +98,8 @@ async fn a_pooler_that_changes_its_mode_is_noticed() {
         store.failure_counts().await.expect("prepared");
     }
     pooler.switch("transaction");
-    // Names are forgotten as soon as two meet on one connection, and then no more.
+    // A statement name is unknown as soon as two clients share a connection. After that,
+    // no names are used.
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut in_a_row = 0;
     while in_a_row < 50 {
@@ -119,9 +120,9 @@ async fn both(store: &PgStore) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Without transactions nothing can be promised.
+/// A pooler in statement mode has no transactions, so it is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_without_transactions_is_refused() {
+async fn statement_pooler_is_refused() {
     let server = TestServer::shared();
     let pooler = TestPooler::start(server, "statement", 2);
     let url = pooler.through(&server.create_database().await);
@@ -143,7 +144,7 @@ async fn connect(url: &str) -> Client {
     client
 }
 
-/// What anybody finds who gets the one connection of the pooler.
+/// The state that the next client of the only server connection would find.
 async fn state(url: &str) -> Vec<String> {
     let client = connect(url).await;
     let ask = "SELECT name || '=' || setting FROM pg_settings WHERE source = 'session' AND name <> 'application_name'

@@ -1,5 +1,5 @@
-//! Reports on a real server: they wait for nobody, and `verify` finds what is
-//! left behind.
+//! Reports on a real server: they do not wait for locks, and `verify` finds leftover
+//! rows.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
 use task_engine_core::report::{LogFilter, LogLevel, LogLine, Report};
-use task_engine_core::task::{ClassRules, NewTask, TaskId};
+use task_engine_core::task::{NewTask, TaskId, TaskOptions};
 use task_engine_postgres::PgStore;
 use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
@@ -34,7 +34,7 @@ async fn two_attempts() -> (PgStore, Client, [AttemptId; 2]) {
         lease: Duration::from_secs(300),
         queues: vec!["default".to_owned()],
         pools: Vec::new(),
-        classes: BTreeMap::from([("work".to_owned(), ClassRules::default())]),
+        classes: BTreeMap::from([("work".to_owned(), TaskOptions::default())]),
     };
     let id = store.register(&new).await.unwrap();
     let mut claimer = store.claimer(id, Lanes::new(new.queues, vec!["work".to_owned()]));
@@ -53,7 +53,7 @@ async fn lines(store: &PgStore, id: TaskId) -> usize {
 }
 
 #[tokio::test]
-async fn a_task_that_somebody_has_locked_is_passed_over() {
+async fn report_skips_locked_task() {
     let (store, mut client, ids) = two_attempts().await;
     let lock = client.transaction().await.unwrap();
     let one = "SELECT FROM task_engine.created_tasks WHERE id = $1 FOR UPDATE";
@@ -70,7 +70,7 @@ async fn a_task_that_somebody_has_locked_is_passed_over() {
 }
 
 #[tokio::test]
-async fn what_is_left_behind_is_found() {
+async fn verify_finds_leftover_reports() {
     let (store, client, [id, _]) = two_attempts().await;
     assert_eq!(store.verify().await.unwrap(), []);
     let task = id.task_id;

@@ -1,4 +1,4 @@
-//! What retention removes is gone from every table.
+//! Retention removes a task from every table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
 #[tokio::test]
-async fn nothing_of_a_removed_task_is_left() {
+async fn removed_task_leaves_no_rows() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
@@ -34,8 +34,8 @@ async fn nothing_of_a_removed_task_is_left() {
     assert!(after.iter().all(|(_, rows)| *rows == 0), "{after:?}");
 }
 
-/// How many rows each table has that is about tasks: those that name them. The
-/// events of a schedule belong to the schedule, which keeps the last hundred.
+/// The number of rows of each table that refers to tasks. The events of a schedule belong
+/// to the schedule, which keeps the last hundred.
 async fn rows_about_tasks(client: &Client) -> Vec<(String, i64)> {
     let tables = "SELECT table_name::text FROM information_schema.columns
         JOIN information_schema.tables USING (table_schema, table_name)

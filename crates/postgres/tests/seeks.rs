@@ -1,4 +1,4 @@
-//! What happened at a time is found among much history by one read.
+//! A search by time reads one step of a long history.
 
 use task_engine_conformance::seeking::{TASKS, searches_by_time_read_one_step};
 use task_engine_postgres::PgStore;

@@ -1,17 +1,17 @@
-//! Unique tasks with real connections: the application's own transaction, the
-//! SQL functions, and whoever meets them there.
+//! Unique tasks with real connections: the application's transaction, the SQL functions,
+//! and concurrent sessions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use task_engine_conformance::fixture::{Fixture, HeldAttempt, WORK};
+use task_engine_conformance::fixture::{Fixture, TestAttempt, WORK};
 use task_engine_core::json::Json;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_postgres::{PgStore, Schema};
-use task_engine_store::claim::Rest;
+use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::RetryReport;
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
@@ -68,7 +68,7 @@ impl Fresh {
         self.fixture.store.create_each(&[task]).await.unwrap()[0]
     }
 
-    /// Until somebody waits for a lock.
+    /// Waits until a session waits for a lock.
     async fn until_blocked(&self) {
         let app = connect(&self.url).await;
         let ask = "SELECT count(*) FROM pg_stat_activity \
@@ -85,11 +85,11 @@ impl Fresh {
     }
 }
 
-/// Each producer writes into a table of the application and asks for a run in
-/// the same transaction. The last write of each key is seen by a run: what was
-/// kept or replaced has not started before the commit.
+/// Each producer writes into a table of the application and creates a unique task in the
+/// same transaction. A run sees the last write of each key: a kept or replaced task has
+/// not started before the commit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_starts_that_sees_the_last_commit() {
+async fn last_commit_is_seen_by_run() {
     const KEYS: usize = 10;
     let fresh = fresh().await;
     let table = "CREATE TABLE entries (key text PRIMARY KEY, version bigint NOT NULL)";
@@ -109,7 +109,7 @@ async fn a_run_starts_that_sees_the_last_commit() {
                 let was_over = over.load(Ordering::SeqCst);
                 engine.wake();
                 let (holds, rest) = engine.claim_up_to(3).await;
-                if was_over && matches!(rest, Rest::Nothing { .. }) {
+                if was_over && matches!(rest, ClaimRest::Nothing { .. }) {
                     return;
                 }
                 let Some(claim) = holds.first().map(|hold| hold.claim_id) else { continue };
@@ -121,7 +121,7 @@ async fn a_run_starts_that_sees_the_last_commit() {
                     let newest = seen.entry(key).or_default();
                     *newest = version.max(*newest);
                 }
-                let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+                let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
                 assert_eq!(engine.record(&endings).await, []);
                 engine.finish(claim).await;
             }
@@ -158,9 +158,9 @@ async fn a_run_starts_that_sees_the_last_commit() {
     fresh.verify().await;
 }
 
-/// What somebody has locked is neither started nor in the way of others.
+/// A claim skips a locked task and claims others.
 #[tokio::test]
-async fn a_claim_passes_over_what_a_creator_keeps() {
+async fn claim_skips_locked_waiting_task() {
     let mut fresh = fresh().await;
     let kept = fresh.create(task("k")).await.id();
     let mut engine = fresh.fixture.engine("a").await;
@@ -170,11 +170,11 @@ async fn a_claim_passes_over_what_a_creator_keeps() {
     assert_eq!(engine.claim_one().await.task_id(), other[0]);
     let (holds, rest) = engine.claim_up_to(5).await;
     assert!(holds.is_empty());
-    assert_eq!(rest, Rest::Contended, "it is asked for again soon");
+    assert_eq!(rest, ClaimRest::Contended, "it is asked for again soon");
     transaction.commit().await.unwrap();
     assert_eq!(engine.claim_one().await.task_id(), kept);
 
-    // One that runs is kept without a lock on anything that its engine needs.
+    // A running task is kept without a lock on rows that its engine needs.
     let transaction = fresh.app.transaction().await.unwrap();
     assert_eq!(create_in(&transaction, task("k")).await, Creation::Kept(kept));
     let held = engine.held().await;
@@ -182,9 +182,10 @@ async fn a_claim_passes_over_what_a_creator_keeps() {
     drop(transaction);
 }
 
-/// A key that is being created is waited for: what comes of it decides.
+/// A second creator with the same key waits for the end of the first transaction, which
+/// decides.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_second_waits_for_the_first() {
+async fn second_creator_waits_for_first() {
     let mut fresh = fresh().await;
     for commits in [false, true] {
         let key = format!("commits {commits}");
@@ -219,11 +220,10 @@ async fn who_comes_second_waits_for_the_first() {
     fresh.verify().await;
 }
 
-/// An open transaction that has a key: retention goes on without that task, an
-/// operator's retry waits for the end, and none of them deadlock, even if the
-/// transaction asks for more.
+/// An open transaction has a key: retention skips its task, a retry by an operator waits,
+/// and there is no deadlock, even if the transaction uses more keys.
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_and_an_open_transaction() {
+async fn operators_work_beside_open_transaction() {
     let mut fresh = fresh().await;
     let mut engine = fresh.fixture.engine("a").await;
     let later = Duration::from_secs(3600);
@@ -256,10 +256,10 @@ async fn operators_and_an_open_transaction() {
     fresh.verify().await;
 }
 
-/// Keys in different order, call by call: one of the transactions must
-/// repeat, and the other one goes on.
+/// Keys in different order, one call each: one of the transactions must repeat, and the
+/// other one continues.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadlock_is_told_and_ends() {
+async fn deadlock_is_reported_and_ends() {
     let mut fresh = fresh().await;
     let mut other = connect(&fresh.url).await;
     let watch = connect(&fresh.url).await;
@@ -285,7 +285,7 @@ async fn a_deadlock_is_told_and_ends() {
 }
 
 #[tokio::test]
-async fn a_key_of_nobody_is_found() {
+async fn verify_finds_orphaned_key() {
     let fresh = fresh().await;
     let id = fresh.create(task("k")).await.id();
     for (spoil, words) in [
@@ -303,10 +303,10 @@ async fn a_key_of_nobody_is_found() {
     fresh.verify().await;
 }
 
-/// With one snapshot for the whole transaction nobody can look again: such a
-/// transaction must repeat, and never decides by what was.
+/// A transaction with one snapshot cannot read again. It must repeat, and never decides
+/// by old rows.
 #[tokio::test]
-async fn an_old_snapshot_decides_nothing() {
+async fn old_snapshot_must_repeat() {
     let fresh = fresh().await;
     for (before, meanwhile) in [(None, "k"), (Some("k"), "k")] {
         if let Some(key) = before {
@@ -323,9 +323,9 @@ async fn an_old_snapshot_decides_nothing() {
     fresh.verify().await;
 }
 
-/// A task that is brought forward wakes those who sleep.
+/// A task that becomes due earlier wakes idle engines.
 #[tokio::test]
-async fn a_replacement_wakes() {
+async fn replacement_wakes_idle_engines() {
     let fresh = fresh().await;
     fresh.create(replacing("k").after(Duration::from_secs(3600))).await;
     fresh
@@ -350,7 +350,7 @@ async fn a_replacement_wakes() {
 }
 
 #[tokio::test]
-async fn the_sql_functions_know_keys() {
+async fn sql_functions_support_keys() {
     let fresh = fresh().await;
     let ask = async |call: &str| {
         let sql = format!("SELECT * FROM task_engine.{call}");
@@ -400,7 +400,7 @@ async fn the_sql_functions_know_keys() {
 
 #[cfg(feature = "sqlx")]
 #[tokio::test]
-async fn a_transaction_of_sqlx_knows_keys() {
+async fn sqlx_transaction_supports_keys() {
     use task_engine_postgres::sqlx::{Connection as _, PgConnection};
     let fresh = fresh().await;
     let mut app = PgConnection::connect(&fresh.url).await.unwrap();

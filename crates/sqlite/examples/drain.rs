@@ -1,6 +1,6 @@
-//! How fast the store is beside plain SQLite: drains tasks in batches, in turns
-//! with a program that writes the same rows in the same batches and knows what
-//! to write before it begins.
+//! Compares the speed of the store with plain SQLite: drains tasks in batches, in
+//! alternation with a program that writes the same rows in the same batches and knows
+//! them before it begins.
 //!
 //! `cargo run --release -p task-engine-sqlite --example drain -- [TASKS] [BATCH] [REPEATS]`
 
@@ -9,15 +9,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
-use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{Ending, NextState};
+use task_engine_core::attempt::RunSpan;
+use task_engine_core::attempt::{AttemptRecord, NextState};
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_sqlite::SqliteStore;
-use task_engine_store::claim::Rest;
+use task_engine_store::claim::ClaimRest;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,14 +31,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let store = filled(&folder.path().join("store.db"), tasks, batch).await?;
         let began = Instant::now();
         drain(&store, batch).await?;
-        let ours = tell("claimed and recorded", tasks, began);
+        let ours = print_rate("claimed and recorded", tasks, began);
 
         let file = folder.path().join("plain.db");
         drop(filled(&file, tasks, batch).await?);
         let connection = Connection::open(&file)?;
         let began = Instant::now();
         write_the_same(&connection, batch)?;
-        ratios.push(ours / tell("the same rows, plain", tasks, began));
+        ratios.push(ours / print_rate("the same rows, plain", tasks, began));
     }
     ratios.sort_by(f64::total_cmp);
     println!("{:>20}: {:.2} of plain SQLite", "median", ratios[ratios.len() / 2]);
@@ -60,8 +60,8 @@ async fn filled(
     Ok(store)
 }
 
-/// What a drain writes, and nothing else: one transaction takes a batch out of
-/// the queue and notes the claim, one ends its attempts and removes the claim.
+/// Only the writes of a drain: one transaction deletes a batch from the queue and inserts
+/// the claim, one ends its attempts and removes the claim.
 fn write_the_same(db: &Connection, batch: usize) -> rusqlite::Result<()> {
     db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")?;
     let ids: Vec<i64> = db
@@ -120,12 +120,16 @@ async fn drain(store: &SqliteStore, batch: usize) -> Result<(), Box<dyn std::err
         let endings: Vec<_> = claim
             .tasks
             .iter()
-            .map(|task| Ending {
+            .map(|task| AttemptRecord {
                 id: task.id,
                 retry_number: task.retry_number,
                 claim_id,
                 instance_id,
-                ran: Some(Ran { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
+                ran: Some(RunSpan {
+                    worker: Some(0),
+                    lasted: Duration::ZERO,
+                    ended: Instant::now(),
+                }),
                 result: Some(Json::null()),
                 error: None,
                 next: NextState::End(TaskStatus::Stopped),
@@ -134,13 +138,13 @@ async fn drain(store: &SqliteStore, batch: usize) -> Result<(), Box<dyn std::err
             .collect();
         store.record(&endings, &finished).await?;
         finished = vec![claim_id];
-        if let Rest::Nothing { .. } = claim.rest {
+        if let ClaimRest::Nothing { .. } = claim.rest {
             return Ok(());
         }
     }
 }
 
-fn tell(what: &str, tasks: usize, began: Instant) -> f64 {
+fn print_rate(what: &str, tasks: usize, began: Instant) -> f64 {
     let took = began.elapsed();
     let rate = tasks as f64 / took.as_secs_f64();
     let each = took.as_secs_f64() * 1e6 / tasks as f64;

@@ -11,7 +11,7 @@ use crate::connection_thread::JobTransaction;
 use crate::create::due_at;
 use crate::ending::wait;
 use crate::error::JobError;
-use crate::operate::{Place, delete_rows, find, leave_queue};
+use crate::operate::{TaskLocation, delete_rows, find, leave_queue};
 use crate::read::held_tasks;
 
 pub(crate) fn edit(
@@ -20,10 +20,10 @@ pub(crate) fn edit(
     edit: &Edit,
 ) -> Result<EditReport, JobError> {
     let (id, due_before, retry_number) = match find(tx, &held_tasks(tx)?, id)? {
-        Place::Waiting { id, due_at, retry_number } => (id, due_at, retry_number),
-        Place::Held(_) => return Ok(EditReport::NotWaiting(TaskStatus::Running)),
-        Place::Ended(_, status) => return Ok(EditReport::NotWaiting(status)),
-        Place::Nowhere => return Ok(EditReport::NotFound),
+        TaskLocation::Waiting { id, due_at, retry_number } => (id, due_at, retry_number),
+        TaskLocation::Held(_) => return Ok(EditReport::NotWaiting(TaskStatus::Running)),
+        TaskLocation::Ended(_, status) => return Ok(EditReport::NotWaiting(status)),
+        TaskLocation::Nowhere => return Ok(EditReport::NotFound),
     };
     let due = edit.due.map(|due| due_at(due, tx.moment));
     tx.db.prepare_cached(sql!("engine/create", "replace_task"))?.execute(params![
@@ -48,13 +48,13 @@ pub(crate) fn delete(
     let (mut reports, mut ended) = (Vec::with_capacity(ids.len()), Vec::new());
     for id in ids {
         reports.push(match find(tx, &held, *id)? {
-            Place::Waiting { .. } => DeleteReport::Open(TaskStatus::Waiting),
-            Place::Held(_) => DeleteReport::Open(TaskStatus::Running),
-            Place::Ended(..) => {
+            TaskLocation::Waiting { .. } => DeleteReport::Open(TaskStatus::Waiting),
+            TaskLocation::Held(_) => DeleteReport::Open(TaskStatus::Running),
+            TaskLocation::Ended(..) => {
                 ended.push(id.0);
                 DeleteReport::Deleted
             }
-            Place::Nowhere => DeleteReport::NotFound,
+            TaskLocation::Nowhere => DeleteReport::NotFound,
         });
     }
     delete_rows(tx, &ended)?;

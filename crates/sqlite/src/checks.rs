@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, params};
 use task_engine_core::task::TaskId;
 use task_engine_store::check::{
-    Check, CheckFacts, Depth, FAILED_MAX, FailedClass, LANES_MAX, Verdict, WaitingLane,
+    Check, CheckDepth, CheckFacts, FAILED_MAX, FailedClass, LANES_MAX, Verdict, WaitingLane,
 };
 
 use crate::connection_thread::JobTransaction;
@@ -19,7 +19,11 @@ use crate::value::read;
 const WAL_WARNING_BYTES: u64 = 256 << 20;
 const HOUR_US: i64 = 3_600_000_000;
 
-pub(crate) fn checks(tx: &JobTransaction<'_>, path: Option<&Path>, depth: Depth) -> Vec<Check> {
+pub(crate) fn checks(
+    tx: &JobTransaction<'_>,
+    path: Option<&Path>,
+    depth: CheckDepth,
+) -> Vec<Check> {
     let mut checks =
         vec![attempt("journal", journal(tx, path)), attempt("durability", synchronous(tx))];
     if let Some(path) = path {
@@ -29,14 +33,14 @@ pub(crate) fn checks(tx: &JobTransaction<'_>, path: Option<&Path>, depth: Depth)
     let version = attempt("tables", version(tx));
     let has_tables = version.verdict == Verdict::Ok;
     checks.push(version);
-    if depth >= Depth::Standard && has_tables {
+    if depth >= CheckDepth::Standard && has_tables {
         checks.push(attempt("schema", drift(tx)));
     }
     match facts(tx, depth) {
-        Ok(facts) => checks.extend(facts.judge()),
+        Ok(facts) => checks.extend(facts.evaluate()),
         Err(fault) => checks.push(Check::unknown("tasks", words(fault))),
     }
-    if depth >= Depth::Deep {
+    if depth >= CheckDepth::Deep {
         checks.push(attempt("file", quick_check(tx)));
         if has_tables {
             checks.push(attempt("ledger", ledger(tx)));
@@ -84,10 +88,10 @@ fn synchronous(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     })
 }
 
-/// Of the file and of those beside it, which another user may have made.
+/// Of the file and of those with_suffix it, which another user may have made.
 fn permissions(path: &Path) -> Check {
     const NAME: &str = "permissions";
-    for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")] {
+    for file in [path.to_owned(), with_suffix(path, "-wal"), with_suffix(path, "-shm")] {
         match std::fs::metadata(&file) {
             Ok(about) if about.permissions().readonly() => {
                 return Check::bad(
@@ -117,8 +121,8 @@ fn permissions(path: &Path) -> Check {
 fn wal(path: &Path) -> Check {
     const NAME: &str = "write_ahead_log";
     let size = |file: &Path| std::fs::metadata(file).map_or(0, |about| about.len());
-    let (log, file) = (size(&beside(path, "-wal")), size(path));
-    let words = format!("{} beside a file of {}", megabytes(log), megabytes(file));
+    let (log, file) = (size(&with_suffix(path, "-wal")), size(path));
+    let words = format!("{} with_suffix a file of {}", megabytes(log), megabytes(file));
     if log > WAL_WARNING_BYTES && log > file / 4 {
         return Check::bad(
             NAME,
@@ -130,7 +134,7 @@ fn wal(path: &Path) -> Check {
     Check::ok(NAME, words)
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn with_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
@@ -167,7 +171,7 @@ fn version(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     })
 }
 
-type Objects = BTreeMap<String, (String, String)>;
+type SchemaObjects = BTreeMap<String, (String, String)>;
 
 /// Compares with a new database, which the same migrations have made.
 fn drift(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
@@ -207,7 +211,7 @@ fn drift(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     Ok(Check::bad(NAME, Verdict::Wrong, wrong.join("; "), remedy.join("\n")))
 }
 
-fn objects(db: &Connection) -> rusqlite::Result<Objects> {
+fn objects(db: &Connection) -> rusqlite::Result<SchemaObjects> {
     let mut statement = db.prepare(sql!("operators/checks", "objects"))?;
     let rows =
         statement.query_map([], |row| Ok((read(row, 1)?, (read(row, 0)?, read(row, 2)?))))?;
@@ -235,13 +239,13 @@ fn ledger(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     Ok(Check::of_ledger(&crate::verify::verify(tx)?))
 }
 
-fn facts(tx: &JobTransaction<'_>, depth: Depth) -> Result<CheckFacts, JobError> {
+fn facts(tx: &JobTransaction<'_>, depth: CheckDepth) -> Result<CheckFacts, JobError> {
     let now = tx.now();
     let paused = crate::queues::paused(tx)?;
     let paused_for = paused.iter().map(|p| between(p.paused_at.as_microsecond(), now)).collect();
     let mut broken = tx.db.prepare_cached(sql!("operators/checks", "broken_schedules"))?;
     let broken = broken.query_map([], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
-    let limit = if depth >= Depth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
+    let limit = if depth >= CheckDepth::Deep { i64::MAX } else { i64::from(FAILED_MAX) };
     let mut failed = tx.db.prepare_cached(sql!("operators/checks", "failed"))?;
     let failed = failed.query_map(params![now - HOUR_US, limit], |row| {
         Ok(FailedClass {

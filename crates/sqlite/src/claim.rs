@@ -7,20 +7,20 @@ use rusqlite::params;
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::queue::Lanes;
-use task_engine_store::claim::{Claim, ClaimedTask, Claimer, Rest};
+use task_engine_store::claim::{Claim, ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::contract::StoreFuture;
 use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
-use crate::lane::{Head, Lane, Waiting};
+use crate::lane::{Head, LaneReader, Waiting};
 use crate::moment::between;
 use crate::store::SqliteStore;
 use crate::value::read;
 
 /// Who claims, and what it can run.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct ClaimRequest {
     pub(crate) instance: InstanceId,
     /// JSON arrays without repetitions, as the statement takes them.
     pub(crate) queues: String,
@@ -28,7 +28,7 @@ pub(crate) struct Wanted {
     pub(crate) lowest_priority: i32,
 }
 
-impl Wanted {
+impl ClaimRequest {
     pub(crate) fn new(instance: InstanceId, lanes: Lanes) -> Self {
         let distinct = |mut names: Vec<String>| {
             names.sort();
@@ -47,7 +47,7 @@ impl Wanted {
 /// It scans at every claim: reading the queue is cheap, so it caches nothing.
 pub(crate) struct SqliteClaimer {
     pub(crate) store: SqliteStore,
-    pub(crate) wanted: Arc<Wanted>,
+    pub(crate) wanted: Arc<ClaimRequest>,
 }
 
 impl Claimer for SqliteClaimer {
@@ -71,7 +71,7 @@ impl fmt::Debug for SqliteClaimer {
 /// by others: there is more, or there is nothing.
 pub(crate) fn claim(
     tx: &JobTransaction<'_>,
-    wanted: &Wanted,
+    wanted: &ClaimRequest,
     id: ClaimId,
     limit: usize,
 ) -> Result<Claim, JobError> {
@@ -82,7 +82,7 @@ pub(crate) fn claim(
     if !alive {
         return Err(JobError::Store(StoreError::InstanceOver));
     }
-    let Picked { waiting, lanes, rest } = pick(tx, wanted, limit)?;
+    let PickedTasks { waiting, lanes, rest } = pick(tx, wanted, limit)?;
     for lane in &lanes {
         lane.delete_taken(tx)?;
     }
@@ -103,30 +103,34 @@ pub(crate) fn claim(
 }
 
 /// What a claim takes, while it is still in the queue.
-struct Picked {
+struct PickedTasks {
     /// In the order of claims.
     waiting: Vec<Waiting>,
     /// All that were looked at.
-    lanes: Vec<Lane>,
-    rest: Rest,
+    lanes: Vec<LaneReader>,
+    rest: ClaimRest,
 }
 
 /// The next tasks, in order. Goes from one priority to the next lower
 /// one, and among the lanes of one priority takes what is due first.
-fn pick(tx: &JobTransaction<'_>, wanted: &Wanted, limit: usize) -> Result<Picked, JobError> {
+fn pick(
+    tx: &JobTransaction<'_>,
+    wanted: &ClaimRequest,
+    limit: usize,
+) -> Result<PickedTasks, JobError> {
     let mut waiting = Vec::with_capacity(limit);
     let mut seen = Vec::new();
     let mut next_due = None;
     let mut statement = tx.db.prepare_cached(sql!("engine/claim", "claim_lanes"))?;
     let mut lanes = statement
         .query_map(params![wanted.queues, wanted.classes, wanted.lowest_priority], |row| {
-            Ok(Lane::new(read(row, 0)?, read(row, 1)?, read(row, 2)?))
+            Ok(LaneReader::new(read(row, 0)?, read(row, 1)?, read(row, 2)?))
         })?
         .peekable();
     while waiting.len() < limit {
         let Some(first) = lanes.next().transpose()? else {
             let next_in = next_due.map(|due_at| between(tx.now(), due_at));
-            return Ok(Picked { waiting, lanes: seen, rest: Rest::Nothing { next_in } });
+            return Ok(PickedTasks { waiting, lanes: seen, rest: ClaimRest::Nothing { next_in } });
         };
         let priority = first.priority;
         let mut level = vec![first];
@@ -139,13 +143,13 @@ fn pick(tx: &JobTransaction<'_>, wanted: &Wanted, limit: usize) -> Result<Picked
         next_due = level.iter().filter_map(|lane| lane.next_due).chain(next_due).min();
         seen.append(&mut level);
     }
-    Ok(Picked { waiting, lanes: seen, rest: Rest::More })
+    Ok(PickedTasks { waiting, lanes: seen, rest: ClaimRest::More })
 }
 
 /// Takes due tasks of lanes of one priority until there are `limit` in all.
 fn merge(
     tx: &JobTransaction<'_>,
-    level: &mut [Lane],
+    level: &mut [LaneReader],
     limit: usize,
     picked: &mut Vec<Waiting>,
 ) -> Result<(), JobError> {

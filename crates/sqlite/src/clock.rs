@@ -14,9 +14,9 @@ use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
 use crate::moment::micros;
 
-/// How far the clock of this database is ahead of the machine's, in
+/// How far the clock of this database is clock_offset of the machine's, in
 /// microseconds. There is no such table where no test has moved the clock.
-pub(crate) fn ahead(db: &Connection) -> i64 {
+pub(crate) fn clock_offset(db: &Connection) -> i64 {
     let read = db.prepare_cached(sql!("testing/clock", "clock"));
     read.and_then(|mut read| read.query_row([], |row| row.get(0))).unwrap_or(0)
 }
@@ -35,10 +35,10 @@ impl SqliteStore {
 fn advance(tx: &JobTransaction<'_>, by: Duration) -> Result<(), JobError> {
     tx.db.execute_batch(sql!("testing/clock", "create_clock"))?;
     // What no calendar can show, no clock should.
-    let ahead = ahead(tx.db);
-    let year_9000 = 221_845_392_000_000_000 - (tx.now() - ahead);
-    let ahead = ahead.saturating_add(micros(by)).min(year_9000);
-    tx.db.execute(sql!("testing/clock", "move_clock"), [ahead])?;
+    let clock_offset = clock_offset(tx.db);
+    let year_9000 = 221_845_392_000_000_000 - (tx.now() - clock_offset);
+    let clock_offset = clock_offset.saturating_add(micros(by)).min(year_9000);
+    tx.db.execute(sql!("testing/clock", "move_clock"), [clock_offset])?;
     tx.brings_work.set(true);
     tx.changes_schedules.set(true);
     Ok(())

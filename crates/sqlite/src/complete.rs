@@ -1,8 +1,8 @@
 //! Completion in a transaction of the application's own, and what follows it.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use task_engine_core::attempt::{AttemptId, Ending, NextState};
-use task_engine_core::completion::{Completion, Settled};
+use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState};
+use task_engine_core::completion::{Completion, SettleOutcome};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
 
@@ -78,7 +78,10 @@ fn complete(tx: &JobTransaction<'_>, completion: &Completion) -> Result<bool, Jo
 }
 
 /// Whether all of these attempts ended well by the word of their own holders.
-pub(crate) fn all_completed(tx: &JobTransaction<'_>, endings: &[Ending]) -> Result<bool, JobError> {
+pub(crate) fn all_completed(
+    tx: &JobTransaction<'_>,
+    endings: &[AttemptRecord],
+) -> Result<bool, JobError> {
     for ending in endings {
         if !is_completed(tx, ending)? {
             return Ok(false);
@@ -87,7 +90,7 @@ pub(crate) fn all_completed(tx: &JobTransaction<'_>, endings: &[Ending]) -> Resu
     Ok(true)
 }
 
-fn is_completed(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
+fn is_completed(tx: &JobTransaction<'_>, ending: &AttemptRecord) -> Result<bool, JobError> {
     let mut ask = tx.db.prepare_cached(sql!("engine/complete", "completed"))?;
     Ok(ask.exists(params![ending.id.task_id.0, ending.id.attempt, ending.claim_id.0])?)
 }
@@ -96,16 +99,16 @@ fn is_completed(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobErr
 /// that is not there to be seen: what is not completed now never will be.
 pub(crate) fn settle(
     tx: &JobTransaction<'_>,
-    endings: &[Ending],
-) -> Result<Vec<Settled>, JobError> {
+    endings: &[AttemptRecord],
+) -> Result<Vec<SettleOutcome>, JobError> {
     let mut fence = Fence::new(tx)?;
     let mut settled = Vec::with_capacity(endings.len());
     for ending in endings {
         settled.push(match is_completed(tx, ending)? {
-            true => Settled::Completed,
+            true => SettleOutcome::Completed,
             false => match record_one(tx, &mut fence, ending)? {
-                Recorded::Late => Settled::Late,
-                Recorded::Ended | Recorded::Before => Settled::Recorded,
+                Recorded::Late => SettleOutcome::Late,
+                Recorded::Ended | Recorded::Before => SettleOutcome::Recorded,
             },
         });
     }

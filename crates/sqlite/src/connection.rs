@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_does_not_prepare_its_statement_again() {
+    fn limit_reuses_prepared_statement() {
         let connection = open_in_memory("test").unwrap();
         let mut read = connection.prepare("SELECT name FROM sqlite_master LIMIT ?1").unwrap();
         for limit in 1..5 {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_or_another_one_is_noticed() {
+    fn missing_or_replaced_file_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let (path, away) = (folder.path().join("a.db"), folder.path().join("b.db"));
         let open = open(&path, "test").unwrap();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::claim::ClaimId;
-use task_engine_core::completion::Settled;
+use task_engine_core::completion::SettleOutcome;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::queue::Lanes;
 use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
@@ -16,7 +16,7 @@ use task_engine_store::claim::Claimer;
 use task_engine_store::contract::{EngineStore, HeartbeatReply, StoreFuture, WakeUp};
 use task_engine_store::rollup::ClassMinute;
 
-use crate::claim::{SqliteClaimer, Wanted};
+use crate::claim::{ClaimRequest, SqliteClaimer};
 use crate::store::{SqliteStore, jobs};
 use crate::{
     audit, complete, create, instances, listen, operate, record, recover, report, rollups,
@@ -28,7 +28,7 @@ impl EngineStore for SqliteStore {
         writer fn create_each<'a>(tasks: &'a [NewTask]) -> Vec<Creation> =>
             move |tx| create::create(tx, &tasks);
         writer fn record<'a>(
-            endings: &'a [Ending], finished: &'a [ClaimId]
+            endings: &'a [AttemptRecord], finished: &'a [ClaimId]
         ) -> Vec<AttemptId> =>
             move |tx| record::record(tx, &endings, &finished);
         writer fn reclaim<'a>(what: Reclaim) -> Vec<ReclaimedAttempt> =>
@@ -60,17 +60,17 @@ impl EngineStore for SqliteStore {
     }
 
     fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
-        let wanted = Arc::new(Wanted::new(instance, lanes));
+        let wanted = Arc::new(ClaimRequest::new(instance, lanes));
         Box::new(SqliteClaimer { store: self.clone(), wanted })
     }
 
-    fn settle<'a>(&'a self, endings: &'a [Ending]) -> StoreFuture<'a, Vec<Settled>> {
+    fn settle<'a>(&'a self, endings: &'a [AttemptRecord]) -> StoreFuture<'a, Vec<SettleOutcome>> {
         Box::pin(async move {
             let (to_read, endings) = (endings.to_vec(), endings.to_vec());
             // Reading costs no write, and is usually enough.
             let read = self.reader().run(move |tx| complete::all_completed(tx, &to_read));
             if read.await? {
-                return Ok(vec![Settled::Completed; endings.len()]);
+                return Ok(vec![SettleOutcome::Completed; endings.len()]);
             }
             self.writer().run(move |tx| complete::settle(tx, &endings)).await
         })

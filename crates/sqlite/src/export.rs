@@ -6,9 +6,10 @@ use rusqlite::{Params, Row};
 use task_engine_core::json::Json;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::export::{
-    CancellationRecord, End, ExecutionRecord, ExportFilter, FORMAT, FiredRecord, Header,
-    InstanceRecord, LateRecord, Line, LogRecord, PausedQueueRecord, ProgressRecord, RunningRecord,
-    ScheduleEventRecord, ScheduleRecord, Sink, TaskRecord, WaitingRecord, compact,
+    CancellationRecord, ExecutionRecord, ExportCounts, ExportFilter, ExportHeader, ExportLine,
+    ExportSink, FORMAT, FiredRecord, InstanceRecord, LateRecord, LogRecord, PausedQueueRecord,
+    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, TaskRecord, WaitingRecord,
+    compact,
 };
 
 use crate::connection_thread::JobTransaction;
@@ -22,30 +23,30 @@ pub(crate) fn export(
     tx: &JobTransaction<'_>,
     filter: &ExportFilter,
     place: String,
-    mut to: Sink,
+    mut to: ExportSink,
 ) -> Result<(), JobError> {
-    let mut end = End::default();
+    let mut end = ExportCounts::default();
     // False: the reader wants no more.
-    let mut tell = |line: Line| {
+    let mut send = |line: ExportLine| {
         end.count(&line);
         to(line)
     };
-    let _ = tell(Line::Header(header(tx, filter, place)?))
+    let _ = send(ExportLine::Header(header(tx, filter, place)?))
         && each(tx, sql!("operators/export", "instances"), [], |row| {
-            Ok(tell(Line::Instance(Box::new(instance(row)?))))
+            Ok(send(ExportLine::Instance(Box::new(instance(row)?))))
         })?
         && crate::queues::paused(tx)?.into_iter().all(|paused| {
-            tell(Line::PausedQueue(PausedQueueRecord {
+            send(ExportLine::PausedQueue(PausedQueueRecord {
                 queue: paused.queue,
                 reason: paused.reason,
                 paused_at: paused.paused_at,
             }))
         })
-        && tasks(tx, filter, &mut |task| tell(task.into_line()))?
+        && tasks(tx, filter, &mut |task| send(task.into_line()))?
         && each(tx, sql!("operators/export", "schedules"), [], |row| {
-            Ok(tell(Line::Schedule(Box::new(schedule(tx, row)?))))
+            Ok(send(ExportLine::Schedule(Box::new(schedule(tx, row)?))))
         })?
-        && to(Line::End(end));
+        && to(ExportLine::End(end));
     Ok(())
 }
 
@@ -79,11 +80,11 @@ fn header(
     tx: &JobTransaction<'_>,
     filter: &ExportFilter,
     place: String,
-) -> Result<Header, JobError> {
+) -> Result<ExportHeader, JobError> {
     let ids = |row: &Row<'_>| Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?));
     let (last_task_id, last_instance_id, last_schedule_id) =
         tx.db.query_row(sql!("operators/export", "last_ids"), [], ids)?;
-    Ok(Header {
+    Ok(ExportHeader {
         task_engine_export: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         exported_at: timestamp(tx.now()),

@@ -6,17 +6,22 @@ use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{
-    File, Ids, Imported, InstanceRecord, Line, ScheduleRecord, Shift, TaskRecord,
+    ExportFile, ExportLine, IdShift, ImportIds, ImportOutcome, InstanceRecord, ScheduleRecord,
+    TaskRecord,
 };
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
 
-pub(crate) fn import(tx: &JobTransaction<'_>, file: File, ids: Ids) -> Result<Imported, JobError> {
+pub(crate) fn import(
+    tx: &JobTransaction<'_>,
+    file: ExportFile,
+    ids: ImportIds,
+) -> Result<ImportOutcome, JobError> {
     // A conflict that is met half-way is an answer, and leaves nothing behind.
     tx.db.execute_batch("SAVEPOINT task_engine_import")?;
     let imported = read(tx, file, ids)?;
-    if let Imported::Conflict(_) = imported {
+    if let ImportOutcome::Conflict(_) = imported {
         tx.db.execute_batch("ROLLBACK TO task_engine_import")?;
     } else {
         tx.brings_work.set(true);
@@ -27,20 +32,24 @@ pub(crate) fn import(tx: &JobTransaction<'_>, file: File, ids: Ids) -> Result<Im
     Ok(imported)
 }
 
-fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, JobError> {
+fn read(
+    tx: &JobTransaction<'_>,
+    mut file: ExportFile,
+    ids: ImportIds,
+) -> Result<ImportOutcome, JobError> {
     let header = file.header().clone();
     let last: (i64, i64, i64) =
         tx.db.query_row(sql!("operators/export", "last_ids"), [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
-    let mut shift = Shift { tasks: 0, instances: last.1, schedules: 0 };
-    if ids == Ids::New {
+    let mut shift = IdShift { tasks: 0, instances: last.1, schedules: 0 };
+    if ids == ImportIds::New {
         (shift.tasks, shift.schedules) = (last.0, last.2);
     } else if !tx.db.query_row(sql!("operators/import", "is_empty"), [], |row| row.get(0))? {
-        return Ok(Imported::Conflict(Imported::NOT_EMPTY.to_owned()));
+        return Ok(ImportOutcome::Conflict(ImportOutcome::NOT_EMPTY.to_owned()));
     }
     if !shift.fits(&header) {
-        return Err(StoreError::InvalidData(Imported::TOO_FAR.to_owned()).into());
+        return Err(StoreError::InvalidData(ImportOutcome::TOO_FAR.to_owned()).into());
     }
     let mut holders: Vec<InstanceId> = Vec::new();
     let mut claims = 0;
@@ -49,20 +58,20 @@ fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, J
         let line = line.map_err(|bad| StoreError::InvalidData(bad.to_string()))?;
         let number = file.line();
         match shift.apply(line, &header) {
-            Line::Instance(one) => instance(tx, &one)?,
-            Line::PausedQueue(paused) => put(
+            ExportLine::Instance(one) => instance(tx, &one)?,
+            ExportLine::PausedQueue(paused) => put(
                 tx,
                 sql!("operators/import", "paused_queue"),
                 params![paused.queue, paused.reason, paused.paused_at.as_microsecond()],
             )?,
-            Line::Task(one) => {
+            ExportLine::Task(one) => {
                 if let Some(running) = one.running {
                     claims += 1;
                     holders.push(InstanceId(running.instance_id));
                 }
                 task(tx, &one, claims).map_err(|fault| in_line(fault, number, one.id))?;
             }
-            Line::Schedule(one) => {
+            ExportLine::Schedule(one) => {
                 let there: Option<i64> = tx
                     .db
                     .prepare_cached(sql!("schedules/schedules", "schedule"))?
@@ -70,12 +79,12 @@ fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, J
                     .optional()?;
                 // CancelResponse at the end: a file that is wrong is so in any case.
                 if there.is_some() {
-                    conflict.get_or_insert(Imported::same_schedule(&one.name));
+                    conflict.get_or_insert(ImportOutcome::same_schedule(&one.name));
                 } else {
                     schedule(tx, &one)?;
                 }
             }
-            Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => {}
+            ExportLine::SkippedTask(_) | ExportLine::Header(_) | ExportLine::End(_) => {}
         }
     }
     if let Some(conflict) = conflict {
@@ -92,7 +101,7 @@ fn read(tx: &JobTransaction<'_>, mut file: File, ids: Ids) -> Result<Imported, J
     }
     holders.sort_unstable();
     holders.dedup();
-    Ok(Imported::Done { read: file.seen(), shift, holders })
+    Ok(ImportOutcome::Done { read: file.seen(), shift, holders })
 }
 
 /// Names the line of a value that cannot be stored, and its task.

@@ -15,7 +15,7 @@ use crate::moment::timestamp;
 use crate::value::read;
 
 /// Tasks of one queue, class and priority, in the order of time and id.
-pub(crate) struct Lane {
+pub(crate) struct LaneReader {
     queue: String,
     class: String,
     /// Wider than a priority is: whatever the table has must not be in the way.
@@ -25,15 +25,15 @@ pub(crate) struct Lane {
     /// The last one that was read.
     last: Head,
     /// Nothing more is due.
-    dry: bool,
+    exhausted: bool,
     /// When the first task that is not due will be.
     pub(crate) next_due: Option<i64>,
     /// Always the first of the lane, without a gap.
-    taken: Option<Taken>,
+    taken: Option<TakenRange>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct TakenRange {
     count: usize,
     first: Head,
     last: Head,
@@ -53,7 +53,7 @@ pub(crate) struct Waiting {
     pub(crate) task: Option<ClaimedTask>,
 }
 
-impl Lane {
+impl LaneReader {
     pub(crate) fn new(queue: String, class: String, priority: i64) -> Self {
         Self {
             queue,
@@ -61,7 +61,7 @@ impl Lane {
             priority,
             read: VecDeque::new(),
             last: Head { due_at: i64::MIN, task_id: i64::MIN },
-            dry: false,
+            exhausted: false,
             next_due: None,
             taken: None,
         }
@@ -73,7 +73,7 @@ impl Lane {
         tx: &JobTransaction<'_>,
         share: usize,
     ) -> Result<Option<Head>, JobError> {
-        if self.read.is_empty() && !self.dry {
+        if self.read.is_empty() && !self.exhausted {
             self.read_on(tx, share)?;
         }
         Ok(self.read.front().map(|waiting| waiting.head))
@@ -83,13 +83,13 @@ impl Lane {
         let waiting = self.read.pop_front()?;
         let last = waiting.head;
         let (count, first) = self.taken.map_or((0, last), |taken| (taken.count, taken.first));
-        self.taken = Some(Taken { count: count + 1, first, last });
+        self.taken = Some(TakenRange { count: count + 1, first, last });
         Some(waiting)
     }
 
     /// Takes the tasks out of the queue: all of the lane up to the last one.
     pub(crate) fn delete_taken(&self, tx: &JobTransaction<'_>) -> Result<(), JobError> {
-        let Some(Taken { count, first, last }) = self.taken else {
+        let Some(TakenRange { count, first, last }) = self.taken else {
             return Ok(());
         };
         let (queue, class, priority) = (&self.queue, &self.class, self.priority);
@@ -121,17 +121,17 @@ impl Lane {
             self.last.task_id,
             share as i64,
         ])?;
-        self.dry = true;
+        self.exhausted = true;
         while let Some(row) = rows.next()? {
             let head = Head { task_id: read(row, 0)?, due_at: read(row, 1)? };
             if head.due_at > tx.now() {
                 self.next_due = Some(head.due_at);
-                self.dry = true;
+                self.exhausted = true;
                 break;
             }
             self.last = head;
             self.read.push_back(Waiting { head, task: self.task(head, row)? });
-            self.dry = self.read.len() < share;
+            self.exhausted = self.read.len() < share;
         }
         Ok(())
     }

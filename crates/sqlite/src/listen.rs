@@ -21,18 +21,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Counts of wake_ups given. Counts and not messages: however many there were
 /// meanwhile, one wake-up answers them all.
 #[derive(Debug, Clone)]
-pub(crate) struct WakeUps(watch::Sender<Count>);
+pub(crate) struct WakeUpSender(watch::Sender<WakeUpCounts>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct WakeUpCounts {
     work: u64,
     cancel: u64,
     schedules: u64,
 }
 
-impl WakeUps {
+impl WakeUpSender {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(Count::default()))
+        Self(watch::Sender::new(WakeUpCounts::default()))
     }
 
     pub(crate) fn send(&self, work: bool, cancel: bool) {
@@ -45,7 +45,7 @@ impl WakeUps {
     }
 }
 
-impl WakeUps {
+impl WakeUpSender {
     pub(crate) fn schedules_changed(&self) {
         self.0.send_modify(|count| count.schedules += 1);
     }
@@ -53,7 +53,7 @@ impl WakeUps {
 
 /// Calls `hear` for each wake-up, until the file cannot be watched any more.
 pub(crate) async fn listen(
-    wake_ups: &WakeUps,
+    wake_ups: &WakeUpSender,
     path: Option<&Path>,
     place: &Arc<str>,
     hear: &(dyn Fn(WakeUp) + Send + Sync),
@@ -118,7 +118,11 @@ impl Drop for StopOnDrop {
 
 impl Watcher {
     /// Returns when every commit from now on will be seen.
-    async fn start(path: &Path, place: &Arc<str>, wake_ups: &WakeUps) -> Result<Self, StoreError> {
+    async fn start(
+        path: &Path,
+        place: &Arc<str>,
+        wake_ups: &WakeUpSender,
+    ) -> Result<Self, StoreError> {
         let stop = StopOnDrop(Arc::default());
         let (ready, began) = oneshot::channel();
         let (tell, broken) = oneshot::channel();
@@ -126,7 +130,7 @@ impl Watcher {
         let stopped = stop.0.clone();
         let watch = move || {
             let seen = connection::open(&path, &place).and_then(|connection| {
-                let seen = Seen::now(&connection).map_err(|error| explain(&error, &place))?;
+                let seen = FileState::now(&connection).map_err(|error| explain(&error, &place))?;
                 Ok((connection, seen))
             });
             match seen {
@@ -155,14 +159,14 @@ impl Watcher {
 
 /// What was there at the last look.
 #[derive(Clone, Copy)]
-struct Seen {
+struct FileState {
     version: i64,
     anything_waits: bool,
-    last_wish: i64,
+    last_cancel_request: i64,
     schedule_changes: i64,
 }
 
-impl Seen {
+impl FileState {
     /// The counter comes first: a commit between the two is seen again, not missed.
     fn now(connection: &Connection) -> rusqlite::Result<Self> {
         let version = version(connection)?;
@@ -170,7 +174,7 @@ impl Seen {
             Ok(Self {
                 version,
                 anything_waits: row.get(0)?,
-                last_wish: row.get(1)?,
+                last_cancel_request: row.get(1)?,
                 schedule_changes: row.get(2)?,
             })
         })
@@ -188,19 +192,20 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
 /// other for ever. So a request is reported once, and work only while something waits.
 fn watch(
     connection: &Connection,
-    mut seen: Seen,
-    wake_ups: &WakeUps,
+    mut seen: FileState,
+    wake_ups: &WakeUpSender,
     stopped: &AtomicBool,
 ) -> rusqlite::Result<()> {
     while !stopped.load(Ordering::Relaxed) {
         std::thread::sleep(POLL_INTERVAL);
         let look = || match version(connection)? {
             version if version == seen.version => Ok(seen),
-            _ => Seen::now(connection),
+            _ => FileState::now(connection),
         };
         match look() {
             Ok(now) if now.version != seen.version => {
-                wake_ups.send(now.anything_waits, now.last_wish > seen.last_wish);
+                wake_ups
+                    .send(now.anything_waits, now.last_cancel_request > seen.last_cancel_request);
                 if now.schedule_changes != seen.schedule_changes {
                     wake_ups.schedules_changed();
                 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 
 #[cfg(feature = "testing")]
-use crate::clock::ahead;
+use crate::clock::clock_offset;
 
 /// One moment on both clocks: the database's, which for an embedded database is
 /// the machine's, and the steady one that durations are measured with.
@@ -21,7 +21,7 @@ impl Moment {
     /// For what is done with this connection.
     pub(crate) fn take(db: &Connection) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { now: micros(since_epoch) + ahead(db), steady: Instant::now() }
+        Self { now: micros(since_epoch) + clock_offset(db), steady: Instant::now() }
     }
 
     /// The time after a wait; never past the last one that can be stored.
@@ -37,7 +37,7 @@ impl Moment {
 
 /// Without tests, the database's clock is the machine's.
 #[cfg(not(feature = "testing"))]
-fn ahead(_: &Connection) -> i64 {
+fn clock_offset(_: &Connection) -> i64 {
     0
 }
 

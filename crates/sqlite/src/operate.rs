@@ -16,7 +16,7 @@ use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
 
 /// Where a task is, as far as an operation depends on it.
-pub(crate) enum Place {
+pub(crate) enum TaskLocation {
     Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
     Held(AttemptId),
     Ended(AttemptId, TaskStatus),
@@ -91,12 +91,12 @@ pub(crate) fn find(
     tx: &JobTransaction<'_>,
     held: &HeldTasks,
     id: TaskId,
-) -> Result<Place, JobError> {
+) -> Result<TaskLocation, JobError> {
     let waiting = tx
         .db
         .prepare_cached(sql!("operators/tasks", "waiting_one"))?
         .query_row([id.0], |row| {
-            Ok(Place::Waiting {
+            Ok(TaskLocation::Waiting {
                 id: AttemptId { task_id: id, attempt: read(row, 1)? },
                 due_at: read(row, 0)?,
                 retry_number: read(row, 2)?,
@@ -107,7 +107,7 @@ pub(crate) fn find(
         return Ok(waiting);
     }
     if let Some(held) = held.get(&id) {
-        return Ok(Place::Held(held.id));
+        return Ok(TaskLocation::Held(held.id));
     }
     let ended: Option<(i32, Option<String>)> = tx
         .db
@@ -117,9 +117,9 @@ pub(crate) fn find(
     Ok(match ended {
         Some((attempt, Some(word))) => {
             let ended = AttemptId { task_id: id, attempt };
-            Place::Ended(ended, status(&word)?)
+            TaskLocation::Ended(ended, status(&word)?)
         }
-        _ => Place::Nowhere,
+        _ => TaskLocation::Nowhere,
     })
 }
 
@@ -129,7 +129,7 @@ fn cancel_one(
     id: TaskId,
 ) -> Result<CancelReport, JobError> {
     match find(tx, held, id)? {
-        Place::Waiting { id, retry_number, .. } => {
+        TaskLocation::Waiting { id, retry_number, .. } => {
             leave_queue(tx, id.task_id)?;
             let error = TaskError::new(TaskError::CANCELLED, "cancelled while it waited");
             let ended = EndedAttempt {
@@ -147,7 +147,7 @@ fn cancel_one(
             Fence::new(tx)?.end(&ended)?;
             Ok(CancelReport::Cancelled)
         }
-        Place::Held(id) => {
+        TaskLocation::Held(id) => {
             tx.db.prepare_cached(sql!("operators/tasks", "cancel_request"))?.execute(params![
                 id.task_id.0,
                 id.attempt,
@@ -156,8 +156,8 @@ fn cancel_one(
             tx.wants_cancel.set(true);
             Ok(CancelReport::Requested)
         }
-        Place::Ended(_, status) => Ok(CancelReport::Ended(status)),
-        Place::Nowhere => Ok(CancelReport::NotFound),
+        TaskLocation::Ended(_, status) => Ok(CancelReport::Ended(status)),
+        TaskLocation::Nowhere => Ok(CancelReport::NotFound),
     }
 }
 
@@ -167,20 +167,20 @@ fn retry_one(
     id: TaskId,
 ) -> Result<RetryReport, JobError> {
     match find(tx, held, id)? {
-        Place::Waiting { due_at, .. } if due_at <= tx.now() => Ok(RetryReport::AlreadyDue),
-        Place::Waiting { id, retry_number, .. } => {
+        TaskLocation::Waiting { due_at, .. } if due_at <= tx.now() => Ok(RetryReport::AlreadyDue),
+        TaskLocation::Waiting { id, retry_number, .. } => {
             leave_queue(tx, id.task_id)?;
             let before = AttemptId { attempt: id.attempt - 1, ..id };
             wait(tx, before, tx.now(), retry_number)?;
             Ok(RetryReport::Advanced)
         }
-        Place::Held(_) => Ok(RetryReport::Running),
-        Place::Ended(_, TaskStatus::Stopped) => Ok(RetryReport::Stopped),
-        Place::Ended(last, _) => {
+        TaskLocation::Held(_) => Ok(RetryReport::Running),
+        TaskLocation::Ended(_, TaskStatus::Stopped) => Ok(RetryReport::Stopped),
+        TaskLocation::Ended(last, _) => {
             wait(tx, last, tx.now(), 0)?;
             Ok(RetryReport::Waiting)
         }
-        Place::Nowhere => Ok(RetryReport::NotFound),
+        TaskLocation::Nowhere => Ok(RetryReport::NotFound),
     }
 }
 

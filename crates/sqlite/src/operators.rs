@@ -7,11 +7,11 @@ use task_engine_core::schedule::row::ScheduleWrite;
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Creation;
 use task_engine_store::audit::NewAuditEntry;
-use task_engine_store::check::{Check, Depth, Inventory, Violation};
+use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::contract::{
     CancelReport, OperatorStore, RetryReport, StoreBase as _, StoreFuture,
 };
-use task_engine_store::export::{ExportFilter, File, Ids, Imported, Sink};
+use task_engine_store::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutcome};
 use task_engine_store::login::{DatabaseKey, LoginId};
 use task_engine_store::token::{NewToken, TokenHash, TokenRow};
 
@@ -79,17 +79,17 @@ impl OperatorStore for SqliteStore {
         })
     }
 
-    fn checks(&self, depth: Depth) -> StoreFuture<'_, Vec<Check>> {
+    fn checks(&self, depth: CheckDepth) -> StoreFuture<'_, Vec<Check>> {
         let path = self.shared.path.clone();
         Box::pin(self.reader().run(move |tx| Ok(checks::checks(tx, path.as_deref(), depth))))
     }
 
-    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> StoreFuture<'a, ()> {
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: ExportSink) -> StoreFuture<'a, ()> {
         let (filter, location) = (filter.clone(), self.location());
         Box::pin(self.reader().run(move |tx| export::export(tx, &filter, location, to)))
     }
 
-    fn import(&self, file: File, ids: Ids) -> StoreFuture<'_, Imported> {
+    fn import(&self, file: ExportFile, ids: ImportIds) -> StoreFuture<'_, ImportOutcome> {
         Box::pin(self.writer().run(move |tx| import::import(tx, file, ids)))
     }
 }

@@ -1,7 +1,7 @@
 //! Queues: paused, resumed, and what is in them.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_core::queue::{BoundedCount, PausedQueue, QueueList, QueuePause, QueueRow};
+use task_engine_core::queue::{BoundedCount, PausedQueue, QueueListBuilder, QueuePause, QueueRow};
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
@@ -43,7 +43,7 @@ pub(crate) fn paused(tx: &JobTransaction<'_>) -> Result<Vec<PausedQueue>, JobErr
 }
 
 pub(crate) fn queues(tx: &JobTransaction<'_>) -> Result<Vec<QueueRow>, JobError> {
-    let mut list = QueueList::default();
+    let mut list = QueueListBuilder::default();
     waiting(tx, &mut list)?;
     let mut statement = tx.db.prepare_cached(sql!("readers/queues", "queues_running"))?;
     let mut rows = statement.query([])?;
@@ -62,11 +62,11 @@ pub(crate) fn queues(tx: &JobTransaction<'_>) -> Result<Vec<QueueRow>, JobError>
 }
 
 /// Jumps from lane to lane, and counts each up to the limit.
-fn waiting(tx: &JobTransaction<'_>, list: &mut QueueList) -> Result<(), JobError> {
+fn waiting(tx: &JobTransaction<'_>, list: &mut QueueListBuilder) -> Result<(), JobError> {
     let mut next = tx.db.prepare_cached(sql!("readers/queues", "queues_next_lane"))?;
     let mut count = tx.db.prepare_cached(sql!("readers/queues", "queues_count"))?;
     let mut at = (String::new(), String::new(), 0_i32);
-    for _ in 0..QueueList::LANES_MAX {
+    for _ in 0..QueueListBuilder::LANES_MAX {
         let found = next
             .query_row(params![at.0, at.1, at.2], |row| {
                 Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))

@@ -1,7 +1,7 @@
 //! Recording: engines say how attempts ended.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_core::attempt::{AttemptId, Ending, NextState};
+use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState};
 use task_engine_core::claim::ClaimId;
 
 use crate::connection_thread::JobTransaction;
@@ -13,7 +13,7 @@ use crate::report;
 /// that had been ended before.
 pub(crate) fn record(
     tx: &JobTransaction<'_>,
-    endings: &[Ending],
+    endings: &[AttemptRecord],
     finished: &[ClaimId],
 ) -> Result<Vec<AttemptId>, JobError> {
     let mut late = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) enum Recorded {
 pub(crate) fn record_one(
     tx: &JobTransaction<'_>,
     fence: &mut Fence<'_>,
-    ending: &Ending,
+    ending: &AttemptRecord,
 ) -> Result<Recorded, JobError> {
     let mut attempt = on_our_clock(tx, ending);
     if matches!(attempt.next, NextState::Wait { .. }) && cancel_requested(tx, ending.id)? {
@@ -79,7 +79,7 @@ pub(crate) fn sweep_cancel_requests(tx: &JobTransaction<'_>) -> Result<(), JobEr
     Ok(())
 }
 
-fn on_our_clock<'a>(tx: &JobTransaction<'_>, ending: &'a Ending) -> EndedAttempt<'a> {
+fn on_our_clock<'a>(tx: &JobTransaction<'_>, ending: &'a AttemptRecord) -> EndedAttempt<'a> {
     let stopped_at = ending.ran.map_or(tx.now(), |ran| tx.moment.of(ran.ended));
     EndedAttempt {
         id: ending.id,
@@ -97,7 +97,7 @@ fn on_our_clock<'a>(tx: &JobTransaction<'_>, ending: &'a Ending) -> EndedAttempt
 
 /// Whether this very holder ended the attempt: it has lost our answer, and sends
 /// the same thing again.
-fn was_sent_before(tx: &JobTransaction<'_>, ending: &Ending) -> Result<bool, JobError> {
+fn was_sent_before(tx: &JobTransaction<'_>, ending: &AttemptRecord) -> Result<bool, JobError> {
     let ended_by: Option<Option<i64>> = tx
         .db
         .prepare_cached(sql!("engine/record", "ended_by"))?

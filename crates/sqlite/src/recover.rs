@@ -29,17 +29,17 @@ pub(crate) fn reclaim(
         return Ok(Vec::new());
     }
     attempts.sort_unstable_by_key(|attempt| attempt.id);
-    let former = former(tx, instance)?;
+    let holding_engine = holding_engine(tx, instance)?;
     let mut taken = Vec::with_capacity(attempts.len());
     for attempt in &attempts {
-        taken.extend(end(tx, what, instance, attempt, &former)?);
+        taken.extend(end(tx, what, instance, attempt, &holding_engine)?);
     }
     sweep_cancel_requests(tx)?;
     Ok(taken)
 }
 
 /// An attempt of a reclaimed claim.
-struct TakenAttempt {
+struct ReclaimedTask {
     id: AttemptId,
     retry_number: u32,
     claimed_at: i64,
@@ -49,7 +49,7 @@ fn unknown(
     tx: &JobTransaction<'_>,
     instance: InstanceId,
     claims: &[task_engine_core::claim::ClaimId],
-) -> Result<Vec<TakenAttempt>, JobError> {
+) -> Result<Vec<ReclaimedTask>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("engine/recover", "reclaim_claim"))?;
     let mut attempts = Vec::new();
     for claim in claims {
@@ -60,7 +60,7 @@ fn unknown(
     Ok(attempts)
 }
 
-fn lost(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<Vec<TakenAttempt>, JobError> {
+fn lost(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<Vec<ReclaimedTask>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("engine/recover", "reclaim_claims"))?;
     let mut attempts = Vec::new();
     for claim in statement.query_map([instance.0], claim_row)? {
@@ -73,11 +73,11 @@ fn claim_row(row: &Row<'_>) -> rusqlite::Result<(i64, String)> {
     Ok((read(row, 0)?, read(row, 1)?))
 }
 
-fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<TakenAttempt>, JobError> {
+fn attempts_of((claimed_at, attempts): (i64, String)) -> Result<Vec<ReclaimedTask>, JobError> {
     let attempts: Vec<(TaskId, i32, u32)> = serde_json::from_str(&attempts)?;
     let attempts = attempts.into_iter();
     Ok(attempts
-        .map(|(task_id, attempt, retry_number)| TakenAttempt {
+        .map(|(task_id, attempt, retry_number)| ReclaimedTask {
             id: AttemptId { task_id, attempt },
             retry_number,
             claimed_at,
@@ -91,8 +91,8 @@ fn end(
     tx: &JobTransaction<'_>,
     what: &Reclaim,
     instance: InstanceId,
-    attempt: &TakenAttempt,
-    former: &HoldingEngine,
+    attempt: &ReclaimedTask,
+    holding_engine: &HoldingEngine,
 ) -> Result<Option<ReclaimedAttempt>, JobError> {
     let task: Option<(String, String, bool)> = tx
         .db
@@ -111,7 +111,7 @@ fn end(
         retry_number: attempt.retry_number,
         cancel_requested,
     };
-    let (how, next) = former.decide(what, unended, fastrand::f64());
+    let (how, next) = holding_engine.decide(what, unended, fastrand::f64());
     // There is no better source for the time when it began.
     let began = how.has_started();
     let (_, error) = how.into_parts();
@@ -132,11 +132,15 @@ fn end(
 }
 
 /// The recorded session of the engine that held the claims.
-fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine, JobError> {
+fn holding_engine(
+    tx: &JobTransaction<'_>,
+    instance: InstanceId,
+) -> Result<HoldingEngine, JobError> {
     let now = tx.now();
-    let former = tx.db.prepare_cached(sql!("engine/recover", "instance_of_claims"))?.query_row(
-        [instance.0],
-        |row| {
+    let holding_engine = tx
+        .db
+        .prepare_cached(sql!("engine/recover", "instance_of_claims"))?
+        .query_row([instance.0], |row| {
             let silent = u64::try_from(now - read::<i64>(row, 3)?).unwrap_or(0);
             Ok(HoldingEngine {
                 name: read(row, 0)?,
@@ -145,7 +149,6 @@ fn former(tx: &JobTransaction<'_>, instance: InstanceId) -> Result<HoldingEngine
                 silent: Duration::from_micros(silent),
                 classes: serde_json::from_str(&read::<String>(row, 4)?).unwrap_or_default(),
             })
-        },
-    )?;
-    Ok(former)
+        })?;
+    Ok(holding_engine)
 }

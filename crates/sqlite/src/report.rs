@@ -1,7 +1,7 @@
 //! Progress and logs of running attempts, and their responses to cancel requests.
 
 use rusqlite::params;
-use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::cancel::{CancelOutcome, CancelReaction, CancelRow};
 use task_engine_core::report::{LogFilter, LogLevel, LogRow, ProgressRow, Report};
 use task_engine_core::task::ExecutionStatus;
@@ -106,7 +106,7 @@ pub(crate) fn complete(
 /// Writes the cancel response of an attempt that has just ended.
 pub(crate) fn write_cancel_response(
     tx: &JobTransaction<'_>,
-    ending: &Ending,
+    ending: &AttemptRecord,
 ) -> Result<(), JobError> {
     if let Some(response) = ending.cancel_response {
         tx.db.prepare_cached(sql!("engine/report", "cancellation"))?.execute(params![

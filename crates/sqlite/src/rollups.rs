@@ -24,9 +24,10 @@ pub(crate) fn write(
 ) -> Result<(), JobError> {
     let mut statement = tx.db.prepare_cached(sql!("engine/rollups", "write_rollups"))?;
     for row in rows {
-        let tally = &row.tally;
-        let (run, wait) = (&tally.run, &tally.wait);
-        let numbers = [tally.ok, tally.failed, tally.other, tally.run_us, run.max_us, wait.max_us];
+        let counts = &row.counts;
+        let (run, wait) = (&counts.run, &counts.wait);
+        let numbers =
+            [counts.ok, counts.failed, counts.other, counts.run_us, run.max_us, wait.max_us];
         let numbers = numbers.iter().chain(&run.counts).chain(&wait.counts);
         let key = [
             Value::from(row.minute.saturating_mul(60 * SECOND)),

@@ -33,7 +33,7 @@ pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, Job
     };
     let mut bound = tx.db.prepare_cached(bound)?;
     let range = [scan.from.0.into(), scan.before.0.into(), i64::from(scan.rows).into()];
-    bind(&mut bound, scan, range, Narrow::NOTHING)?;
+    bind(&mut bound, scan, range, ScanNarrowing::NOTHING)?;
     let (lowest, rows): (Option<i64>, i64) = {
         let mut rows = bound.raw_query();
         match rows.next()? {
@@ -56,7 +56,7 @@ pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, Job
     let mut step = tx.db.prepare_cached(step)?;
     let range = [lowest.into(), scan.before.0.into(), i64::from(scan.tasks).into()];
     let (ended_from, ended_until) = scan.ended_between(now);
-    let narrow = Narrow {
+    let narrow = ScanNarrowing {
         columns: [list(&scan.classes)?, list(&scan.queues)?, time(from), time(until)],
         attempts: [time(ended_from), time(ended_until), scan.with_error.into()],
     };
@@ -73,14 +73,14 @@ pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, Job
 }
 
 /// What a step leaves out.
-struct Narrow {
+struct ScanNarrowing {
     /// By columns of the task: classes, queues, and when it was created.
     columns: [Value; 4],
     /// By its attempts: when one ended, and whether one must have an error.
     attempts: [Value; 3],
 }
 
-impl Narrow {
+impl ScanNarrowing {
     const NOTHING: Self =
         Self { columns: [const { Value::Null }; 4], attempts: [const { Value::Null }; 3] };
 }
@@ -90,7 +90,7 @@ fn bind(
     statement: &mut Statement<'_>,
     scan: &Scan,
     range: [Value; 3],
-    narrow: Narrow,
+    narrow: ScanNarrowing,
 ) -> Result<(), JobError> {
     let flow = match &scan.base {
         ScanSource::Flow(name) => Value::Text(name.clone()),

@@ -85,7 +85,7 @@ pub(crate) fn write(tx: &JobTransaction<'_>, write: &ScheduleWrite) -> Result<bo
             ])?,
     };
     if written > 0 {
-        tell(tx)?;
+        notify_change(tx)?;
     }
     Ok(written > 0)
 }
@@ -100,13 +100,13 @@ pub(crate) fn remove(tx: &JobTransaction<'_>, name: &str) -> Result<bool, JobErr
         tx.db
             .prepare_cached(sql!("schedules/schedules", "schedule_remove_events"))?
             .execute([id])?;
-        tell(tx)?;
+        notify_change(tx)?;
     }
     Ok(id.is_some())
 }
 
 /// Tells engines to set their timers again, in this process and in others.
-fn tell(tx: &JobTransaction<'_>) -> Result<(), JobError> {
+fn notify_change(tx: &JobTransaction<'_>) -> Result<(), JobError> {
     tx.db.prepare_cached(sql!("schedules/schedules", "schedule_changed"))?.execute([])?;
     tx.changes_schedules.set(true);
     Ok(())

@@ -10,7 +10,7 @@ use task_engine_store::error::StoreError;
 
 use crate::connection::FileMark;
 use crate::connection_thread::{ConnectionThread, read_all};
-use crate::listen::WakeUps;
+use crate::listen::WakeUpSender;
 use crate::writer::write_all;
 use crate::{connection, migrate};
 
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     writer: ConnectionThread,
     /// `None` where there is one connection only, and the writer reads too.
     reader: Option<ConnectionThread>,
-    pub(crate) wake_ups: WakeUps,
+    pub(crate) wake_ups: WakeUpSender,
 }
 
 impl SqliteStore {
@@ -61,7 +61,7 @@ impl SqliteStore {
         writer: rusqlite::Connection,
         reader: Option<rusqlite::Connection>,
     ) -> Result<Self, StoreError> {
-        let wake_ups = WakeUps::new();
+        let wake_ups = WakeUpSender::new();
         let mark = || {
             let mark = path.as_deref().map(FileMark::of).transpose();
             mark.map_err(|e| StoreError::Unavailable(format!("{location}: {e}")))

@@ -13,7 +13,7 @@ use crate::create::{Insert, due_at};
 use crate::ending::wait;
 use crate::error::JobError;
 use crate::moment::between;
-use crate::operate::{Place, find, leave_queue};
+use crate::operate::{TaskLocation, find, leave_queue};
 use crate::read::{HeldTasks, held_tasks};
 
 /// Creates a task, unless one with its key stands in the way.
@@ -27,11 +27,13 @@ pub(crate) fn create(
     let mut take = tx.db.prepare_cached(sql!("engine/create", "unique_take"))?;
     let is_new = take.execute([&task.class, &unique.key])? == 1;
     if !is_new
-        && let Some(holder) = Holder::of(tx, held, task, unique)?
+        && let Some(holder) = KeyHolder::of(tx, held, task, unique)?
         && unique.scope.covers(holder.status(), holder.age)
     {
         return match holder.place {
-            Place::Waiting { id, due_at, .. } if unique.on_conflict.changes(holder.status()) => {
+            TaskLocation::Waiting { id, due_at, .. }
+                if unique.on_conflict.changes(holder.status()) =>
+            {
                 replace(tx, id, due_at, task, unique)?;
                 Ok(Creation::Replaced(holder.id))
             }
@@ -46,13 +48,13 @@ pub(crate) fn create(
 }
 
 /// The task that has a key.
-struct Holder {
+struct KeyHolder {
     id: TaskId,
     age: Duration,
-    place: Place,
+    place: TaskLocation,
 }
 
-impl Holder {
+impl KeyHolder {
     fn of(
         tx: &JobTransaction<'_>,
         held: &mut Option<HeldTasks>,
@@ -77,11 +79,11 @@ impl Holder {
 
     fn status(&self) -> TaskStatus {
         match self.place {
-            Place::Waiting { .. } => TaskStatus::Waiting,
-            Place::Held(_) => TaskStatus::Running,
-            Place::Ended(_, status) => status,
+            TaskLocation::Waiting { .. } => TaskStatus::Waiting,
+            TaskLocation::Held(_) => TaskStatus::Running,
+            TaskLocation::Ended(_, status) => status,
             // A damaged file: what is nowhere never runs.
-            Place::Nowhere => TaskStatus::Failed,
+            TaskLocation::Nowhere => TaskStatus::Failed,
         }
     }
 }

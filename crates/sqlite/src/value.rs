@@ -7,16 +7,16 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 /// Reads a column.
-pub(crate) fn read<T: Stored>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+pub(crate) fn read<T: FromColumn>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     Ok(T::of(row.get_ref(column)?))
 }
 
 /// A value that is read from a column, whatever is in there.
-pub(crate) trait Stored {
+pub(crate) trait FromColumn {
     fn of(value: ValueRef<'_>) -> Self;
 }
 
-impl Stored for String {
+impl FromColumn for String {
     fn of(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::new(),
@@ -30,7 +30,7 @@ impl Stored for String {
 }
 
 /// The bytes of a text, to be checked by the caller.
-impl Stored for Vec<u8> {
+impl FromColumn for Vec<u8> {
     fn of(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.to_owned(),
@@ -39,7 +39,7 @@ impl Stored for Vec<u8> {
     }
 }
 
-impl Stored for i64 {
+impl FromColumn for i64 {
     fn of(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Integer(number) => number,
@@ -49,20 +49,20 @@ impl Stored for i64 {
     }
 }
 
-impl Stored for i32 {
+impl FromColumn for i32 {
     fn of(value: ValueRef<'_>) -> Self {
         let nearest = i64::of(value).clamp(Self::MIN.into(), Self::MAX.into());
         Self::try_from(nearest).unwrap_or(0)
     }
 }
 
-impl Stored for u32 {
+impl FromColumn for u32 {
     fn of(value: ValueRef<'_>) -> Self {
         Self::try_from(i64::of(value).clamp(0, Self::MAX.into())).unwrap_or(0)
     }
 }
 
-impl Stored for f64 {
+impl FromColumn for f64 {
     fn of(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Real(number) => number,
@@ -71,13 +71,13 @@ impl Stored for f64 {
     }
 }
 
-impl Stored for bool {
+impl FromColumn for bool {
     fn of(value: ValueRef<'_>) -> Self {
         i64::of(value) != 0
     }
 }
 
-impl<T: Stored> Stored for Option<T> {
+impl<T: FromColumn> FromColumn for Option<T> {
     fn of(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => None,

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ffi};
 
 use crate::connection::FileMark;
 use crate::connection_thread::{Job, JobTransaction};
-use crate::listen::WakeUps;
+use crate::listen::WakeUpSender;
 
 /// Bounds how long the first job of a group waits for the last one.
 const GROUP_MAX: usize = 1000;
@@ -21,7 +21,7 @@ pub(crate) fn write_all(
     file: Option<&FileMark>,
     inbox: &Receiver<Box<dyn Job>>,
     place: &str,
-    wake_ups: &WakeUps,
+    wake_ups: &WakeUpSender,
 ) {
     while let Ok(first) = inbox.recv() {
         let mut group = vec![first];
@@ -39,7 +39,7 @@ fn commit(
     connection: &Connection,
     file: Option<&FileMark>,
     group: &mut [Box<dyn Job>],
-    wake_ups: &WakeUps,
+    wake_ups: &WakeUpSender,
 ) -> rusqlite::Result<()> {
     // Once outside of the transaction, where a deleted log can still be saved.
     let check = || file.map_or(Ok(()), |file| file.check(connection));
@@ -112,7 +112,7 @@ mod tests {
     fn writer(connection: Connection) -> ConnectionThread {
         let place: Arc<str> = "test".into();
         let at = place.clone();
-        let work = move |inbox| write_all(&connection, None, &inbox, &at, &WakeUps::new());
+        let work = move |inbox| write_all(&connection, None, &inbox, &at, &WakeUpSender::new());
         ConnectionThread::spawn("writer", place, work).unwrap()
     }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_taken_back_and_the_thread_goes_on() {
+    async fn panicking_job_is_rolled_back() {
         let writer = writer(database());
         let panics = writer.run(|tx| {
             insert("lost")(tx)?;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_temporary_and_nothing_is_half_done() {
+    async fn full_disk_fails_whole_jobs() {
         let connection = database();
         connection.execute_batch("PRAGMA max_page_count = 50").unwrap();
         let writer = writer(connection);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transaction_that_is_gone_fails_its_whole_group() {
+    async fn lost_transaction_fails_whole_group() {
         let writer = writer(database());
         let spoils = writer.run(|tx| {
             tx.db.execute_batch("ROLLBACK")?;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_alone_that_fails_leaves_nothing() {
+    async fn failed_single_job_changes_nothing() {
         let writer = writer(database());
         let fails = |tx: &JobTransaction<'_>| {
             insert("lost")(tx)?;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_alone_whose_transaction_is_gone_has_not_happened() {
+    async fn lost_single_transaction_changes_nothing() {
         let writer = writer(database());
         let spoils = |tx: &JobTransaction<'_>| {
             insert("lost")(tx)?;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use common::{Engine, File, task};
 use task_engine_core::claim::ClaimId;
-use task_engine_core::completion::{Completion, Settled};
+use task_engine_core::completion::{Completion, SettleOutcome};
 use task_engine_core::json::Json;
 use task_engine_core::recovery::Reclaim;
 use task_engine_core::task::TaskStatus;
@@ -51,23 +51,23 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn outside_of_a_transaction_completion_is_one_of_its_own() {
+async fn completion_opens_its_own_transaction() {
     let scene = scene().await;
     let connection = scene.file.connect();
     complete_in(&connection, &scene.completion()).unwrap();
     assert!(connection.is_autocommit());
     assert_eq!(scene.status().await, TaskStatus::Stopped);
     let ending = scene.engine.success(scene.claim, &scene.task);
-    assert_eq!(scene.store.settle(&[ending]).await.unwrap(), [Settled::Completed]);
+    assert_eq!(scene.store.settle(&[ending]).await.unwrap(), [SettleOutcome::Completed]);
     let again = complete_in(&connection, &scene.completion());
     assert!(matches!(again, Err(StoreError::AttemptOver(_))), "{again:?}");
     assert_eq!(scene.store.verify().await.unwrap(), []);
 }
 
-/// A transaction that has read before the take-back cannot write any more: what
-/// it saw is out of date, and SQLite says so.
+/// A transaction that has read before the recovery cannot write any more: SQLite reports
+/// that its snapshot is out of date.
 #[tokio::test]
-async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
+async fn old_snapshot_cannot_complete_reclaimed_attempt() {
     let scene = scene().await;
     let mut connection = scene.file.connect();
     let transaction = connection.transaction().unwrap();
@@ -84,10 +84,10 @@ async fn an_old_snapshot_completes_nothing_that_was_taken_back() {
     assert_eq!(scene.store.verify().await.unwrap(), []);
 }
 
-/// After an error that is not the fence's the transaction is as it was: the
+/// After an error that is not about the attempt, the transaction is still open, and the
 /// application decides.
 #[tokio::test]
-async fn another_error_leaves_the_transaction_alone() {
+async fn other_error_keeps_transaction_open() {
     let scene = scene().await;
     let mut connection = scene.file.connect();
     connection.execute_batch("PRAGMA query_only = ON").unwrap();
@@ -100,7 +100,7 @@ async fn another_error_leaves_the_transaction_alone() {
 }
 
 #[tokio::test]
-async fn a_file_without_tables_says_what_to_run() {
+async fn missing_tables_name_the_remedy() {
     let scene = scene().await;
     let other = File::new();
     let error = complete_in(&other.connect(), &scene.completion()).unwrap_err();

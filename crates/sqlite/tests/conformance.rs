@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use task_engine_conformance::Database;
-use task_engine_conformance::completions::{Local, Transaction};
+use task_engine_conformance::TestDatabase;
+use task_engine_conformance::completions::{Local, TestTransaction};
 use task_engine_core::completion::Completion;
 use task_engine_core::task::TaskId;
 use task_engine_sqlite::{SqliteStore, complete_in};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 struct File(TempDir);
 
-impl Database for File {
+impl TestDatabase for File {
     fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
         Box::pin(async {
             let store = SqliteStore::open(self.0.path().join("tasks.db")).expect("open");
@@ -24,10 +24,10 @@ impl Database for File {
         })
     }
 
-    fn begin(&self) -> Local<'_, Box<dyn Transaction>> {
+    fn begin(&self) -> Local<'_, Box<dyn TestTransaction>> {
         let connection = self.connect();
         connection.execute_batch("BEGIN").unwrap();
-        Box::pin(async { Box::new(Own(connection)) as Box<dyn Transaction> })
+        Box::pin(async { Box::new(Own(connection)) as Box<dyn TestTransaction> })
     }
 
     fn effects(&self) -> Local<'_, Vec<TaskId>> {
@@ -49,7 +49,7 @@ impl File {
 
 struct Own(Connection);
 
-impl Transaction for Own {
+impl TestTransaction for Own {
     fn effect(&mut self, task: TaskId) -> Local<'_, ()> {
         self.0.execute("INSERT INTO effects VALUES (?1)", [task.0]).unwrap();
         Box::pin(async {})
@@ -60,7 +60,7 @@ impl Transaction for Own {
     }
 
     fn commit(self: Box<Self>) -> Local<'static, ()> {
-        // Fails if the transaction is gone already.
+        // Fails if the transaction has ended already.
         let _ = self.0.execute_batch("COMMIT");
         Box::pin(async {})
     }
@@ -71,7 +71,7 @@ impl Transaction for Own {
     }
 }
 
-async fn fresh_file() -> Box<dyn Database> {
+async fn fresh_file() -> Box<dyn TestDatabase> {
     Box::new(File(tempfile::tempdir().expect("a folder")))
 }
 

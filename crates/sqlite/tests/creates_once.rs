@@ -10,7 +10,7 @@ use task_engine_sqlite::{create_each_in, create_in, rusqlite};
 use task_engine_store::error::StoreError;
 
 #[tokio::test]
-async fn a_key_commits_or_rolls_back_with_the_application() {
+async fn unique_key_follows_application_transaction() {
     let file = File::with_tables().await;
     let mut connection = file.connect();
     let once = || task("work").unique(Unique::by("k")).unwrap();
@@ -34,10 +34,10 @@ async fn a_key_commits_or_rolls_back_with_the_application() {
     assert_eq!(file.open().verify().await.unwrap(), []);
 }
 
-/// A transaction that has read before others wrote cannot decide by what it has
-/// read: SQLite says so, and nothing is created twice.
+/// A transaction with an old snapshot cannot create: SQLite reports an error, and no task
+/// is created twice.
 #[tokio::test]
-async fn an_old_snapshot_decides_nothing() {
+async fn old_snapshot_must_repeat() {
     let file = File::with_tables().await;
     let mut connection = file.connect();
     connection.busy_timeout(Duration::ZERO).unwrap();
@@ -54,7 +54,7 @@ async fn an_old_snapshot_decides_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_of_nobody_is_found() {
+async fn verify_finds_orphaned_key() {
     let file = File::with_tables().await;
     let connection: rusqlite::Connection = file.connect();
     let insert = "INSERT INTO task_engine_unique_tasks VALUES ('work', 'k', 999)";

@@ -1,4 +1,4 @@
-//! Creation is whole, whoever creates.
+//! Creation is atomic on every path.
 
 mod common;
 
@@ -14,7 +14,7 @@ async fn waiting(file: &File) -> usize {
 }
 
 #[tokio::test]
-async fn a_task_commits_or_rolls_back_with_the_application() {
+async fn task_follows_application_transaction() {
     let file = File::with_tables().await;
     let mut connection = file.connect();
 
@@ -32,7 +32,7 @@ async fn a_task_commits_or_rolls_back_with_the_application() {
 }
 
 #[tokio::test]
-async fn a_bad_task_takes_its_companions_with_it_and_leaves_the_application_alone() {
+async fn invalid_task_fails_its_whole_call() {
     let file = File::with_tables().await;
     let mut connection = file.connect();
     let mut bad = task("work");
@@ -49,7 +49,7 @@ async fn a_bad_task_takes_its_companions_with_it_and_leaves_the_application_alon
 }
 
 #[tokio::test]
-async fn outside_of_a_transaction_creation_is_one_of_its_own() {
+async fn creation_opens_its_own_transaction() {
     let file = File::with_tables().await;
     let connection = file.connect();
     create_in(&connection, &[task("work")]).unwrap();
@@ -58,7 +58,7 @@ async fn outside_of_a_transaction_creation_is_one_of_its_own() {
 }
 
 #[tokio::test]
-async fn creation_without_tables_says_what_to_run() {
+async fn missing_tables_name_the_remedy() {
     let file = File::new();
     let error = create_in(&file.connect(), &[task("work")]).unwrap_err();
     assert!(
@@ -68,7 +68,7 @@ async fn creation_without_tables_says_what_to_run() {
 }
 
 #[tokio::test]
-async fn a_plain_insert_creates_a_task() {
+async fn plain_insert_creates_task() {
     let file = File::with_tables().await;
     let connection = file.connect();
     connection
@@ -158,7 +158,7 @@ async fn flows_have_columns() {
 }
 
 #[tokio::test]
-async fn a_plain_insert_that_is_wrong_says_why() {
+async fn invalid_plain_insert_names_the_reason() {
     let file = File::with_tables().await;
     let connection = file.connect();
     for (columns, values, why) in [

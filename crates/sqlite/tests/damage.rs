@@ -1,4 +1,4 @@
-//! What somebody writes into the file by hand harms that row, and nothing else.
+//! A damaged row affects only itself.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use task_engine_core::schedule::decision::firing;
 use task_engine_core::schedule::row::{ScheduleState, ScheduleWrite};
 use task_engine_core::task::{NewTask, TaskFilter, TaskId};
 use task_engine_sqlite::SqliteStore;
-use task_engine_store::check::Depth;
-use task_engine_store::export::{ExportFilter, Line};
+use task_engine_store::check::CheckDepth;
+use task_engine_store::export::{ExportFilter, ExportLine};
 use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;
 
 #[tokio::test]
-async fn a_schedule_that_cannot_be_read_hides_no_other() {
+async fn unreadable_schedule_hides_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -48,7 +48,7 @@ async fn a_schedule_that_cannot_be_read_hides_no_other() {
 /// A name that is no text: its schedule fires, or is marked, like any other, and
 /// pages go past it.
 #[tokio::test]
-async fn a_schedule_without_a_readable_name_hides_no_other() {
+async fn unreadable_schedule_name_hides_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -89,7 +89,7 @@ async fn a_schedule_without_a_readable_name_hides_no_other() {
     };
     assert!(store.write_schedule(&write).await.unwrap(), "it can be taken out of service");
     assert_eq!(store.due_schedules(10).await.unwrap().rows.len(), 2);
-    let checks = store.checks(Depth::Standard).await.unwrap();
+    let checks = store.checks(CheckDepth::Standard).await.unwrap();
     let found = checks.iter().any(|check| check.message.contains("m\u{fffd}"));
     assert!(found, "{checks:#?}");
 }
@@ -101,7 +101,7 @@ fn store_in(folder: &tempfile::TempDir) -> (SqliteStore, rusqlite::Connection) {
     (SqliteStore::open(&path).unwrap(), rusqlite::Connection::open(&path).unwrap())
 }
 
-/// What is refused for its size, wherever it is written.
+/// JSON beyond the limits, which every path refuses.
 #[tokio::test]
 async fn sql_refuses_json_beyond_limits() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,10 +140,10 @@ async fn sql_refuses_json_beyond_limits() {
     by_hand.execute(insert, [&fine]).unwrap();
 }
 
-/// Rows that got in all the same: a claim tells them from the others, and every
-/// reader answers.
+/// Rows that were inserted without checks: a claim separates them from the others, and
+/// every reader returns.
 #[tokio::test]
-async fn claims_and_readers_go_past_unreadable_rows() {
+async fn claims_and_readers_skip_unreadable_rows() {
     let folder = tempfile::tempdir().unwrap();
     let (store, by_hand) = store_in(&folder);
     store.migrate().await.unwrap();
@@ -203,7 +203,7 @@ async fn claims_and_readers_go_past_unreadable_rows() {
     assert!(store.heartbeat(engine).await.unwrap().alive);
     assert_eq!(store.queues().await.unwrap().len(), 2, "one has a name that cannot be read");
     assert_eq!(store.instances(None).await.unwrap().len(), 1);
-    store.checks(Depth::Standard).await.unwrap();
+    store.checks(CheckDepth::Standard).await.unwrap();
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let lines = lines.clone();
@@ -214,7 +214,7 @@ async fn claims_and_readers_go_past_unreadable_rows() {
     };
     store.export(&ExportFilter::default(), sink).await.unwrap();
     let lines = std::mem::take(&mut *lines.lock().unwrap());
-    let skipped = lines.iter().filter(|line| matches!(line, Line::SkippedTask(_))).count();
+    let skipped = lines.iter().filter(|line| matches!(line, ExportLine::SkippedTask(_))).count();
     assert_eq!(skipped, 5, "{lines:#?}");
     let violations = store.verify().await.unwrap();
     let violations: String = violations.iter().map(|it| format!("{it}\n")).collect();

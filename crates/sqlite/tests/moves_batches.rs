@@ -1,4 +1,4 @@
-//! Many tasks are moved with few statements: these, and no others.
+//! A batch is moved with few statements, which affect no other task.
 
 mod common;
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 /// Tasks that are due together, claims that end among them, and times between.
 #[tokio::test]
-async fn a_claim_takes_what_it_has_read_and_leaves_the_rest() {
+async fn claim_takes_only_rows_it_read() {
     let file = File::with_tables().await;
     let store = file.open();
     let times = [3, 1, 2, 1, 1, 2, 1, 3, 2, 1, 1, 2];
@@ -28,7 +28,7 @@ async fn a_claim_takes_what_it_has_read_and_leaves_the_rest() {
 
 /// Retention may remove a task while a zombie still works on it.
 #[tokio::test]
-async fn nothing_is_recorded_of_the_one_task_of_a_batch_that_is_gone() {
+async fn removed_task_in_batch_is_skipped() {
     let file = File::with_tables().await;
     let store = file.open();
     store.create(&vec![task("work"); 5]).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is wrong with a file is said in words that tell what to do.
+//! Errors about a file say what to do.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn refusal(path: &std::path::Path) -> String {
 }
 
 #[test]
-fn what_is_not_a_database_is_refused() {
+fn other_files_are_refused() {
     let file = File::new();
     let folder = file.path().parent().unwrap().to_owned();
     assert!(refusal(&folder).contains("is a folder"), "{}", refusal(&folder));
@@ -26,7 +26,7 @@ fn what_is_not_a_database_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_without_tables_says_what_to_run() {
+async fn missing_tables_name_the_remedy() {
     let file = File::new();
     let store = file.open();
     let created = store.create(&[task("work")]).await.unwrap_err();
@@ -41,14 +41,14 @@ async fn a_file_without_tables_says_what_to_run() {
 }
 
 #[tokio::test]
-async fn tables_are_made_once() {
+async fn tables_are_created_once() {
     let file = File::new();
     assert_eq!(file.open().migrate().await.unwrap()[0], "0001_tasks");
     assert!(file.open().migrate().await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_newer_file_is_refused() {
+async fn newer_schema_is_refused() {
     let file = File::with_tables().await;
     file.connect()
         .execute("INSERT INTO task_engine_migrations VALUES (99, '0099_later', 0)", [])
@@ -61,7 +61,7 @@ async fn a_newer_file_is_refused() {
 }
 
 #[tokio::test]
-async fn two_that_open_a_new_file_at_once_both_succeed() {
+async fn concurrent_opens_of_new_file_succeed() {
     for _ in 0..20 {
         let file = File::new();
         let path = file.path();
@@ -72,7 +72,7 @@ async fn two_that_open_a_new_file_at_once_both_succeed() {
 }
 
 #[tokio::test]
-async fn a_lock_that_does_not_go_away_is_temporary() {
+async fn lasting_lock_is_temporary_error() {
     let file = File::with_tables().await;
     let connection = file.connect();
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -84,7 +84,7 @@ async fn a_lock_that_does_not_go_away_is_temporary() {
 }
 
 #[tokio::test]
-async fn memory_is_a_store_like_any_other() {
+async fn in_memory_store_works() {
     let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
     let ids = store.create(&[task("work")]).await.unwrap();

@@ -1,5 +1,4 @@
-//! The record of what operators did cannot be rewritten, and the file is of no
-//! use to whoever wants a token.
+//! The audit log cannot be changed, and the file contains no usable token.
 
 mod common;
 
@@ -8,10 +7,10 @@ use std::time::Duration;
 use common::File;
 use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditFilter, NewAuditEntry};
-use task_engine_store::token::{NewToken, Role, Secret};
+use task_engine_store::token::{NewToken, Role, TokenSecret};
 
 #[tokio::test]
-async fn the_record_is_only_appended_to() {
+async fn audit_is_append_only() {
     let file = File::with_tables().await;
     let store = file.open();
     let entry = NewAuditEntry::started("ada", "tasks.retry", "1", None, Json::empty_object());
@@ -34,15 +33,15 @@ async fn the_record_is_only_appended_to() {
 }
 
 #[tokio::test]
-async fn the_file_has_no_token_in_it() {
+async fn file_contains_no_token() {
     let file = File::with_tables().await;
     let store = file.open();
-    let secret = Secret::generate().unwrap();
+    let secret = TokenSecret::generate().unwrap();
     let token = NewToken::new("ada", Role::Admin, secret.hash(), None).unwrap();
     store.add_token(&token).await.unwrap();
     assert!(store.token_by_hash(&secret.hash()).await.unwrap().is_some());
 
-    // The file, and the log beside it.
+    // The file and its write-ahead log.
     let mut bytes = Vec::new();
     for entry in std::fs::read_dir(file.path().parent().unwrap()).unwrap() {
         bytes.extend(std::fs::read(entry.unwrap().path()).unwrap());
@@ -52,9 +51,9 @@ async fn the_file_has_no_token_in_it() {
     let from_hex = |n: usize| u8::from_str_radix(&digits[2 * n..2 * n + 2], 16).unwrap();
     assert!(contains(&secret.hash()), "the file is whole");
     assert!(!contains(digits.as_bytes()) && !contains(&(0..32).map(from_hex).collect::<Vec<_>>()));
-    // What is in it opens no door: it is hashed again on its way in.
+    // The stored hash is not a valid token: it would be hashed again.
     let hash: String = secret.hash().iter().map(|byte| format!("{byte:02x}")).collect();
-    let forged: Secret = format!("te_{hash}").parse().unwrap();
+    let forged: TokenSecret = format!("te_{hash}").parse().unwrap();
     assert_eq!(store.token_by_hash(&forged.hash()).await.unwrap(), None);
 }
 
@@ -73,7 +72,7 @@ async fn old_entries_are_pruned() {
             )
             .unwrap();
     }
-    // The oldest come first: nothing behind a young one is removed.
+    // Oldest first: entries after a recent one are not removed.
     by_hand.execute("DELETE FROM task_engine_audit WHERE actor = '89'", []).unwrap_err();
     assert_eq!(store.prune_audit(Duration::from_secs(365 * 86_400), 10).await, Ok(1));
     assert_eq!(store.prune_audit(Duration::from_secs(90 * 86_400), 1).await, Ok(0), "in batches");

@@ -20,7 +20,7 @@ fn plan(connection: &Connection, statement: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_hot_statement_scans_a_table() {
+async fn hot_statements_scan_no_table() {
     let file = File::with_tables().await;
     let connection = file.connect();
     for (name, statement) in [
@@ -111,7 +111,7 @@ async fn no_hot_statement_scans_a_table() {
 }
 
 #[tokio::test]
-async fn pages_of_what_went_wrong_use_their_index() {
+async fn failed_task_pages_use_index() {
     let file = File::with_tables().await;
     let connection = file.connect();
     for (name, statement) in [
@@ -125,7 +125,7 @@ async fn pages_of_what_went_wrong_use_their_index() {
 }
 
 #[tokio::test]
-async fn lanes_are_read_in_claim_order_without_sorting() {
+async fn lanes_are_read_without_sorting() {
     let file = File::with_tables().await;
     let (_, statement) = sql!("engine/claim", "claim_heads");
     let plan = plan(&file.connect(), statement).join("\n");
@@ -139,7 +139,7 @@ async fn lanes_are_read_in_claim_order_without_sorting() {
 }
 
 #[tokio::test]
-async fn a_claim_deletes_where_it_has_read() {
+async fn claim_deletes_by_index_range() {
     let file = File::with_tables().await;
     for ((name, statement), end) in [
         (sql!("engine/claim", "waiting_delete_due_at"), "due_at=? AND rowid<?)"),
@@ -152,7 +152,7 @@ async fn a_claim_deletes_where_it_has_read() {
 }
 
 #[tokio::test]
-async fn classes_that_wait_are_found_by_jumps() {
+async fn waiting_classes_are_found_by_seeks() {
     let file = File::with_tables().await;
     let (_, statement) = sql!("engine/instances", "next_waiting_class");
     let plan = plan(&file.connect(), statement).join("\n");
@@ -162,7 +162,7 @@ async fn classes_that_wait_are_found_by_jumps() {
 }
 
 #[tokio::test]
-async fn a_flow_is_found_by_its_index() {
+async fn flow_is_read_by_index() {
     let file = File::with_tables().await;
     let (_, statement) = sql!("readers/flow", "flow_ids");
     let plan = plan(&file.connect(), statement).join("\n");
@@ -208,7 +208,7 @@ async fn checks_and_exports_search_by_keys() {
 /// determined without sorting, but for ids and for statuses: running tasks have no order by
 /// id, and each part has at most as many rows as the step. The step itself has few rows.
 #[tokio::test]
-async fn a_step_of_a_search_reads_by_keys() {
+async fn search_step_reads_by_keys() {
     let file = File::with_tables().await;
     let connection = file.connect();
     let scan = include_str!("../sql/readers/scan.sql");

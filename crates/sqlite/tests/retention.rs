@@ -1,4 +1,4 @@
-//! What retention removes is gone from every table.
+//! Retention removes a task from every table.
 
 mod common;
 
@@ -12,7 +12,7 @@ use task_engine_conformance::fixture::Fixture;
 use task_engine_core::task::TaskStatus;
 
 #[tokio::test]
-async fn nothing_of_a_removed_task_is_left() {
+async fn removed_task_leaves_no_rows() {
     let file = File::with_tables().await;
     let fixture = Fixture { store: Arc::new(file.open()) };
     fill(fixture.store.clone()).await;
@@ -32,8 +32,8 @@ async fn nothing_of_a_removed_task_is_left() {
     assert!(after.iter().all(|(_, rows)| *rows == 0), "{after:?}");
 }
 
-/// How many rows each table has that is about tasks: those that name them. The
-/// events of a schedule belong to the schedule, which keeps the last hundred.
+/// The number of rows of each table that refers to tasks. The events of a schedule belong
+/// to the schedule, which keeps the last hundred.
 fn rows_about_tasks(db: &Connection) -> Vec<(String, i64)> {
     let tables = "SELECT name FROM sqlite_schema AS tables
         WHERE type = 'table' AND name LIKE 'task_engine_%'

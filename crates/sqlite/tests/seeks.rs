@@ -1,4 +1,4 @@
-//! What happened at a time is found among much history by one read.
+//! A search by time reads one step of a long history.
 
 mod common;
 

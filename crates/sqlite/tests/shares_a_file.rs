@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use common::{Engine, File, task};
 use task_engine_core::task::TaskFilter;
 use task_engine_sqlite::create_in;
-use task_engine_store::claim::Rest;
+use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::WakeUp;
 use tokio::sync::mpsc;
 
-/// Listens on a handle of its own.
+/// Listens on its own handle.
 async fn listen(file: &File) -> (mpsc::UnboundedReceiver<WakeUp>, tokio::task::JoinHandle<()>) {
     let store = file.open();
     let (tell, mut heard) = mpsc::unbounded_channel();
@@ -32,7 +32,7 @@ async fn next(heard: &mut mpsc::UnboundedReceiver<WakeUp>) -> WakeUp {
 }
 
 #[tokio::test]
-async fn work_created_elsewhere_wakes() {
+async fn other_handle_creation_wakes() {
     let file = File::with_tables().await;
     let (mut heard, _task) = listen(&file).await;
 
@@ -46,7 +46,7 @@ async fn work_created_elsewhere_wakes() {
 }
 
 #[tokio::test]
-async fn a_wish_to_cancel_is_told_once_and_heartbeats_never() {
+async fn cancel_request_wakes_other_handle_once() {
     let file = File::with_tables().await;
     let store = file.open();
     let mut engine = Engine::register(&store, "a").await;
@@ -65,7 +65,7 @@ async fn a_wish_to_cancel_is_told_once_and_heartbeats_never() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn threads_end_with_the_last_handle_and_with_the_listener() {
+async fn threads_end_with_last_handle() {
     fn threads() -> usize {
         std::fs::read_dir("/proc/self/task")
             .unwrap()
@@ -74,10 +74,10 @@ async fn threads_end_with_the_last_handle_and_with_the_listener() {
             .filter(|name| name.starts_with("task-engine-sql"))
             .count()
     }
-    // Other tests of this file run beside it, so it runs in a process of its own.
+    // Other tests of this file run at the same time, so this one runs in its own process.
     if std::env::var_os("TASK_ENGINE_ALONE").is_none() {
         let ended = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "threads_end_with_the_last_handle_and_with_the_listener"])
+            .args(["--exact", "threads_end_with_last_handle"])
             .env("TASK_ENGINE_ALONE", "1")
             .status();
         assert!(ended.unwrap().success());
@@ -97,7 +97,7 @@ async fn threads_end_with_the_last_handle_and_with_the_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_handles_get_each_task_once() {
+async fn two_handles_claim_each_task_once() {
     const TASKS: usize = 2000;
     let file = File::with_tables().await;
     file.open().create(&vec![task("work"); TASKS]).await.unwrap();
@@ -113,7 +113,7 @@ async fn two_handles_get_each_task_once() {
                 assert_eq!(store.record(&endings, &[]).await.unwrap(), []);
                 store.record(&[], &[claim_id]).await.unwrap();
                 ids.extend(endings.iter().map(|ending| ending.id.task_id));
-                if let Rest::Nothing { .. } = claim.rest {
+                if let ClaimRest::Nothing { .. } = claim.rest {
                     return ids;
                 }
             }
@@ -127,7 +127,7 @@ async fn two_handles_get_each_task_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn creations_at_once_share_their_commits() {
+async fn concurrent_creations_share_commits() {
     const TASKS: usize = 1000;
     let file = File::with_tables().await;
     let store = file.open();
@@ -149,7 +149,7 @@ async fn creations_at_once_share_their_commits() {
 }
 
 #[tokio::test]
-async fn one_that_fails_leaves_its_group_alone() {
+async fn failed_job_leaves_group_intact() {
     let file = File::with_tables().await;
     let store = file.open();
     let mut bad = task("work");

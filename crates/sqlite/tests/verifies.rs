@@ -1,11 +1,11 @@
-//! `verify` finds what is broken, and names the task.
+//! `verify` finds every violation and names the task.
 
 mod common;
 
 use common::{Engine, File, task};
 
 #[tokio::test]
-async fn every_violation_is_told_in_words() {
+async fn verify_describes_every_violation() {
     let lost = "DELETE FROM task_engine_waiting_tasks";
     let waits = |id: i64, attempt: i64| {
         format!(

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_says_what_can_be_stored() {
+    fn entry_fields_are_checked() {
         let entry = started("status = \"a\0\n\"", Some("é"), "{}").unwrap();
         assert_eq!(entry.target(), r#"status = "a\u{0}\n""#);
         assert_eq!((entry.reason(), entry.of()), (Some("é"), None));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_never_too_long() {
+    fn outcome_detail_is_bounded() {
         let started = started("1", Some("because"), "{}").unwrap();
         let done = started.ended(7, AuditOutcome::Done, Json::parse(r#"{"retried": 3}"#).unwrap());
         assert_eq!((done.of(), done.outcome()), (Some(7), AuditOutcome::Done));

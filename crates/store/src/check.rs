@@ -1,7 +1,7 @@
 //! Health checks, with a verdict, a message and a remedy. Stores find the facts;
 //! the verdict is decided here, so that all stores agree.
 
-mod judge;
+mod evaluate;
 mod violation;
 
 use std::time::Duration;
@@ -140,7 +140,7 @@ impl Check {
 
 /// How much checks may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Depth {
+pub enum CheckDepth {
     /// What a page may ask every few seconds: a handful of small reads.
     Quick,
     /// Also what opens connections, or compares the tables with what they

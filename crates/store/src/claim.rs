@@ -28,7 +28,7 @@ pub struct Claim {
     /// The tasks, now held under the claim's id.
     pub tasks: Vec<ClaimedTask>,
     /// What is left.
-    pub rest: Rest,
+    pub rest: ClaimRest,
 }
 
 /// A task in an engine's hands.
@@ -100,7 +100,7 @@ impl fmt::Debug for ClaimedTask {
 
 /// What a claim left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum ClaimRest {
     /// More may be due: ask again as soon as a worker is free.
     More,
     /// Something may be due, but is locked by another session, or costly to find: ask

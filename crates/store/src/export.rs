@@ -1,8 +1,8 @@
 //! All that a store knows, as lines of JSON: to be kept, looked at, and moved
 //! to another store.
 //!
-//! A file is a [`Header`], then instances, paused queues, tasks in the order of
-//! their ids, schedules, and an [`End`] that counts them: a file that was cut
+//! A file is a [`ExportHeader`], then instances, paused queues, tasks in the order of
+//! their ids, schedules, and an [`ExportCounts`] that counts them: a file that was cut
 //! off can be recognized. Nothing here depends on the store: what
 //! SQLite has written, PostgreSQL reads, and the other way round.
 //!
@@ -10,7 +10,7 @@
 //! the record of what operators did.
 //!
 //! Ids are kept in a store that has no tasks yet. Else all of them are shifted
-//! by the same distance ([`Shift`]), so that no table of old and new ids is
+//! by the same distance ([`IdShift`]), so that no table of old and new ids is
 //! needed, however many tasks there are.
 
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ use task_engine_core::queue::Pool;
 use task_engine_core::report::LogLevel;
 use task_engine_core::schedule::Overlap;
 use task_engine_core::schedule::history::ScheduleEventKind;
-use task_engine_core::task::{ClassRules, TaskStatus};
+use task_engine_core::task::{TaskOptions, TaskStatus};
 
 mod file;
 
-pub use file::{File, InvalidLine};
+pub use file::{ExportFile, InvalidLine};
 
 /// The version of the form that lines have.
 pub const FORMAT: u32 = 1;
@@ -38,9 +38,9 @@ pub const FORMAT: u32 = 1;
 /// One line of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line {
+pub enum ExportLine {
     /// The first.
-    Header(Header),
+    Header(ExportHeader),
     /// An engine session.
     Instance(Box<InstanceRecord>),
     /// A paused queue.
@@ -52,13 +52,13 @@ pub enum Line {
     /// A schedule.
     Schedule(Box<ScheduleRecord>),
     /// The last.
-    End(End),
+    End(ExportCounts),
 }
 
 /// What a file is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+pub struct ExportHeader {
     /// [`FORMAT`].
     pub task_engine_export: u32,
     /// The version of the program that wrote it.
@@ -81,22 +81,22 @@ pub struct Header {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // The names say it.
-pub struct End {
+pub struct ExportCounts {
     pub instances: u64,
     pub paused_queues: u64,
     pub tasks: u64,
     pub schedules: u64,
 }
 
-impl End {
+impl ExportCounts {
     /// Counts one more.
-    pub fn count(&mut self, line: &Line) {
+    pub fn count(&mut self, line: &ExportLine) {
         match line {
-            Line::Instance(_) => self.instances += 1,
-            Line::PausedQueue(_) => self.paused_queues += 1,
-            Line::Task(_) => self.tasks += 1,
-            Line::Schedule(_) => self.schedules += 1,
-            Line::SkippedTask(_) | Line::Header(_) | Line::End(_) => {}
+            ExportLine::Instance(_) => self.instances += 1,
+            ExportLine::PausedQueue(_) => self.paused_queues += 1,
+            ExportLine::Task(_) => self.tasks += 1,
+            ExportLine::Schedule(_) => self.schedules += 1,
+            ExportLine::SkippedTask(_) | ExportLine::Header(_) | ExportLine::End(_) => {}
         }
     }
 }
@@ -124,7 +124,7 @@ pub struct InstanceRecord {
     pub lease_ms: i64,
     pub queues: Vec<String>,
     pub pools: Vec<Pool>,
-    pub classes: BTreeMap<String, ClassRules>,
+    pub classes: BTreeMap<String, TaskOptions>,
     pub started_at: Timestamp,
     pub heartbeat_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -390,14 +390,14 @@ impl TaskRecord {
     /// limits of [`Json`], no store would take them, so the task is left out and
     /// the line says why; results and errors like that are abbreviated.
     #[must_use]
-    pub fn into_line(mut self) -> Line {
+    pub fn into_line(mut self) -> ExportLine {
         let asked = [("parameters", &self.parameters), ("context", &self.context)];
         let unreadable = asked.into_iter().find_map(|(what, json)| {
             let why = Json::parse_object(json.as_str()).err()?;
             Some(format!("its {what} cannot be read: {why}"))
         });
         if let Some(reason) = unreadable {
-            return Line::SkippedTask(SkippedTaskRecord { id: self.id, reason });
+            return ExportLine::SkippedTask(SkippedTaskRecord { id: self.id, reason });
         }
         let ended = self.executions.iter_mut().flat_map(|e| [&mut e.result, &mut e.error]);
         let late = self.late_results.iter_mut().flat_map(|l| [&mut l.result, &mut l.error]);
@@ -406,7 +406,7 @@ impl TaskRecord {
                 *json = Json::unreadable(&why.to_string());
             }
         }
-        Line::Task(Box::new(self))
+        ExportLine::Task(Box::new(self))
     }
 
     /// What a store could take and should not: the invariants of the ledger.
@@ -480,7 +480,7 @@ impl TaskRecord {
 
 /// By how much ids are moved. Zero keeps them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Shift {
+pub struct IdShift {
     /// Of tasks.
     pub tasks: i64,
     /// Of engine sessions.
@@ -489,10 +489,10 @@ pub struct Shift {
     pub schedules: i64,
 }
 
-impl Shift {
+impl IdShift {
     /// Whether ids up to those of this file can be moved so far.
     #[must_use]
-    pub fn fits(&self, header: &Header) -> bool {
+    pub fn fits(&self, header: &ExportHeader) -> bool {
         // The ids of claims have an instance id in their upper bits.
         let sessions = header.last_instance_id.checked_add(self.instances);
         header.last_task_id.checked_add(self.tasks).is_some_and(|last| last < i64::MAX)
@@ -506,10 +506,10 @@ impl Shift {
     /// So names of flows that could be ids of this file are moved as well, all
     /// of them: what belonged together still does.
     #[must_use]
-    pub fn apply(&self, mut line: Line, header: &Header) -> Line {
+    pub fn apply(&self, mut line: ExportLine, header: &ExportHeader) -> ExportLine {
         match &mut line {
-            Line::Instance(instance) => instance.id += self.instances,
-            Line::Task(task) => {
+            ExportLine::Instance(instance) => instance.id += self.instances,
+            ExportLine::Task(task) => {
                 task.id += self.tasks;
                 if let Some(running) = &mut task.running {
                     running.instance_id += self.instances;
@@ -521,7 +521,7 @@ impl Shift {
                     task.context = self.context(&task.context, header);
                 }
             }
-            Line::Schedule(schedule) => {
+            ExportLine::Schedule(schedule) => {
                 schedule.id += self.schedules;
                 schedule.last_task_id = schedule.last_task_id.map(|id| id + self.tasks);
                 for fired in &mut schedule.fired_slots {
@@ -531,13 +531,13 @@ impl Shift {
                     event.task_id = event.task_id.map(|id| id + self.tasks);
                 }
             }
-            Line::SkippedTask(skipped) => skipped.id += self.tasks,
-            Line::Header(_) | Line::PausedQueue(_) | Line::End(_) => {}
+            ExportLine::SkippedTask(skipped) => skipped.id += self.tasks,
+            ExportLine::Header(_) | ExportLine::PausedQueue(_) | ExportLine::End(_) => {}
         }
         line
     }
 
-    fn context(&self, context: &Json, header: &Header) -> Json {
+    fn context(&self, context: &Json, header: &ExportHeader) -> Json {
         // Only the two fields are read; all else stays the text that it is.
         let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else {
             return context.clone();
@@ -584,11 +584,11 @@ impl ExportFilter {
 }
 
 /// Takes lines; false: it wants no more.
-pub type Sink = Box<dyn FnMut(Line) -> bool + Send>;
+pub type ExportSink = Box<dyn FnMut(ExportLine) -> bool + Send>;
 
 /// What an import does about ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ids {
+pub enum ImportIds {
     /// They stay; the store must have neither tasks nor schedules.
     Keep,
     /// They are moved behind those that the store has.
@@ -597,13 +597,13 @@ pub enum Ids {
 
 /// What became of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Imported {
+pub enum ImportOutcome {
     /// All of it is there.
     Done {
         /// What was read.
-        read: End,
+        read: ExportCounts,
         /// By how much ids were moved.
-        shift: Shift,
+        shift: IdShift,
         /// Engine sessions, now ended, that hold attempts to be reclaimed.
         holders: Vec<task_engine_core::instance::InstanceId>,
     },
@@ -611,7 +611,7 @@ pub enum Imported {
     Conflict(String),
 }
 
-impl Imported {
+impl ImportOutcome {
     /// Ids can be kept only where there are none.
     pub const NOT_EMPTY: &'static str = "the database has tasks or schedules already; import into an empty one, or give what comes in new ids (--new-ids)";
     /// The numbers of a file can be anything.

@@ -30,6 +30,6 @@ pub mod schedules;
 pub mod sql;
 pub mod token;
 
-pub use claim::{Claim, ClaimedTask, Claimer, Rest};
+pub use claim::{Claim, ClaimRest, ClaimedTask, Claimer};
 pub use contract::{EngineStore, OperatorStore, ReadStore, Store, StoreBase, StoreFuture};
 pub use error::StoreError;

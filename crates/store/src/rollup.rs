@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use crate::contract::Store;
 use crate::error::StoreError;
-use task_engine_core::attempt::{Ending, NextState};
+use task_engine_core::attempt::{AttemptRecord, NextState};
 use task_engine_core::task::TaskStatus;
 
 pub use histogram::{BOUNDS_MS, BUCKETS, TimeHistogram, bucket};
@@ -32,7 +32,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// How an attempt counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counts {
+pub enum AttemptKind {
     /// It did its work.
     Ok,
     /// It failed, whether or not it is tried again.
@@ -41,10 +41,10 @@ pub enum Counts {
     Other,
 }
 
-impl Counts {
+impl AttemptKind {
     /// How this ending counts.
     #[must_use]
-    pub fn of(ending: &Ending) -> Self {
+    pub fn of(ending: &AttemptRecord) -> Self {
         match ending.next {
             NextState::End(TaskStatus::Stopped) => Self::Ok,
             NextState::End(TaskStatus::Failed) => Self::Failed,
@@ -60,7 +60,7 @@ impl Counts {
 
 /// What was counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RollupCounts {
     /// Attempts that did their work.
     pub ok: u64,
     /// Attempts that failed.
@@ -75,7 +75,7 @@ pub struct Tally {
     pub wait: TimeHistogram,
 }
 
-impl Tally {
+impl RollupCounts {
     /// How many attempts have ended. It grows with all that is counted.
     #[must_use]
     pub fn ended(&self) -> u64 {
@@ -83,11 +83,11 @@ impl Tally {
     }
 
     /// Counts one attempt: how long it ran and its task had waited, if it ran.
-    pub fn add(&mut self, counts: Counts, ran: Option<(Duration, Duration)>) {
-        match counts {
-            Counts::Ok => self.ok += 1,
-            Counts::Failed => self.failed += 1,
-            Counts::Other => self.other += 1,
+    pub fn add(&mut self, kind: AttemptKind, ran: Option<(Duration, Duration)>) {
+        match kind {
+            AttemptKind::Ok => self.ok += 1,
+            AttemptKind::Failed => self.failed += 1,
+            AttemptKind::Other => self.other += 1,
         }
         if let Some((lasted, waited)) = ran {
             self.run_us += u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX >> 20);
@@ -107,10 +107,10 @@ pub struct ClassMinute {
     /// The class, or [`OTHER_CLASSES`].
     pub class: String,
     /// The numbers.
-    pub tally: Tally,
+    pub counts: RollupCounts,
 }
 
-/// Which figures are wanted.
+/// Which rollups to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RollupQuery {
     /// From the minute that was so long ago until now; no longer than [`KEPT`].
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_has_whole_minutes_and_an_end() {
+    fn query_covers_whole_minutes() {
         let look = |over, step| {
             let look =
                 RollupQuery { over: Duration::from_secs(over), step: Duration::from_secs(step) };
@@ -229,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_counts_what_it_is_given() {
-        let mut tally = Tally::default();
+    fn counts_and_times_are_summed() {
+        let mut counts = RollupCounts::default();
         let ran =
             |lasted, waited| Some((Duration::from_millis(lasted), Duration::from_millis(waited)));
-        tally.add(Counts::Ok, ran(5, 0));
-        tally.add(Counts::Failed, ran(2000, 40));
-        tally.add(Counts::Other, None);
-        assert_eq!((tally.ok, tally.failed, tally.other, tally.ended()), (1, 1, 1, 3));
-        assert_eq!(tally.run_us, 2_005_000);
-        assert_eq!((tally.run.counts[3], tally.run.counts[11], tally.run.total()), (1, 1, 2));
-        assert_eq!((tally.wait.counts[0], tally.wait.counts[5], tally.wait.total()), (1, 1, 2));
-        assert_eq!((tally.run.max_us, tally.wait.max_us), (2_000_000, 40_000));
+        counts.add(AttemptKind::Ok, ran(5, 0));
+        counts.add(AttemptKind::Failed, ran(2000, 40));
+        counts.add(AttemptKind::Other, None);
+        assert_eq!((counts.ok, counts.failed, counts.other, counts.ended()), (1, 1, 1, 3));
+        assert_eq!(counts.run_us, 2_005_000);
+        assert_eq!((counts.run.counts[3], counts.run.counts[11], counts.run.total()), (1, 1, 2));
+        assert_eq!((counts.wait.counts[0], counts.wait.counts[5], counts.wait.total()), (1, 1, 2));
+        assert_eq!((counts.run.max_us, counts.wait.max_us), (2_000_000, 40_000));
     }
 }

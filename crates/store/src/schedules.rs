@@ -27,7 +27,7 @@ pub struct Schedules<'a> {
 pub enum ScheduleError {
     /// It is wrong.
     #[error(transparent)]
-    Bad(#[from] InvalidSchedule),
+    Invalid(#[from] InvalidSchedule),
     /// There is one of this name.
     #[error("there is a schedule {0:?} already")]
     Exists(String),
@@ -41,7 +41,7 @@ pub enum ScheduleError {
 
 /// Whether there was anything to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Done {
+pub enum ChangeOutcome {
     /// It was written.
     Changed,
     /// It was so already.
@@ -60,22 +60,22 @@ impl<'a> Schedules<'a> {
     }
 
     /// Stores a new one.
-    pub async fn add(&self, schedule: &Schedule) -> Result<Done, ScheduleError> {
+    pub async fn add(&self, schedule: &Schedule) -> Result<ChangeOutcome, ScheduleError> {
         let definition = schedule.definition()?;
         self.write(schedule.name(), |row, now| match row {
             Some(_) => Err(ScheduleError::Exists(schedule.name().to_owned())),
-            None => Ok(Some(defined(schedule.name(), None, &definition, now)?)),
+            None => Ok(Some(define_state(schedule.name(), None, &definition, now)?)),
         })
         .await
     }
 
     /// Keeps a schedule in step with what an application's code says: if that
-    /// has changed since it was last said, it replaces what is stored; if not,
+    /// has changed since the last declaration, it replaces what is stored; if not,
     /// an operator's later changes are left alone.
-    pub async fn declare(&self, schedule: &Schedule) -> Result<Done, ScheduleError> {
+    pub async fn declare(&self, schedule: &Schedule) -> Result<ChangeOutcome, ScheduleError> {
         let definition = schedule.definition()?;
         self.write(schedule.name(), |row, now| {
-            Ok(declared(schedule.name(), row, &definition, now)?)
+            Ok(declare_state(schedule.name(), row, &definition, now)?)
         })
         .await
     }
@@ -85,18 +85,22 @@ impl<'a> Schedules<'a> {
         &self,
         name: &str,
         change: impl Fn(&ScheduleDefinition) -> Result<ScheduleDefinition, InvalidSchedule>,
-    ) -> Result<Done, ScheduleError> {
+    ) -> Result<ChangeOutcome, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
-            let definition = change(&row.definition().map_err(|why| bad(name, why))?)?;
-            definition.check(name).map_err(|why| bad(name, why))?;
-            Ok(Some(defined(name, Some(row), &definition, now)?))
+            let definition = change(&row.definition().map_err(|why| invalid(name, why))?)?;
+            definition.check(name).map_err(|why| invalid(name, why))?;
+            Ok(Some(define_state(name, Some(row), &definition, now)?))
         })
         .await
     }
 
     /// Stops one from firing until it is resumed.
-    pub async fn pause(&self, name: &str, reason: Option<&str>) -> Result<Done, ScheduleError> {
+    pub async fn pause(
+        &self,
+        name: &str,
+        reason: Option<&str>,
+    ) -> Result<ChangeOutcome, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
             let reason = reason.map(str::to_owned);
@@ -111,14 +115,14 @@ impl<'a> Schedules<'a> {
 
     /// Lets one fire again, from now on: slots that passed meanwhile do not.
     /// Also for one that has an error, when its cause is gone.
-    pub async fn resume(&self, name: &str) -> Result<Done, ScheduleError> {
+    pub async fn resume(&self, name: &str) -> Result<ChangeOutcome, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
             if row.state.paused.is_none() && row.state.error.is_none() {
                 return Ok(None);
             }
-            let definition = row.definition().map_err(|why| bad(name, why))?;
-            Ok(Some(started(name, row.state.clone(), &definition, row.last_slot, now)?))
+            let definition = row.definition().map_err(|why| invalid(name, why))?;
+            Ok(Some(start_state(name, row.state.clone(), &definition, row.last_slot, now)?))
         })
         .await
     }
@@ -134,7 +138,7 @@ impl<'a> Schedules<'a> {
         let (row, _) = self.store.schedule(name).await?;
         let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
         let task = row.definition().and_then(|definition| definition.task(name, None));
-        let mut task = task.map_err(|why| bad(name, why))?;
+        let mut task = task.map_err(|why| invalid(name, why))?;
         task.unique = unique;
         Ok(self.store.run_schedule(row.version.id, &task, requested_by).await?)
     }
@@ -161,16 +165,16 @@ impl<'a> Schedules<'a> {
         &self,
         name: &str,
         decide: impl Fn(Option<&ScheduleRow>, Timestamp) -> Result<Option<ScheduleState>, ScheduleError>,
-    ) -> Result<Done, ScheduleError> {
+    ) -> Result<ChangeOutcome, ScheduleError> {
         for _ in 0..ROUNDS_MAX {
             let (row, now) = self.store.schedule(name).await?;
             let Some(state) = decide(row.as_ref(), now)? else {
-                return Ok(Done::Unchanged);
+                return Ok(ChangeOutcome::Unchanged);
             };
             let expected = row.map(|row| row.version);
             let write = ScheduleWrite { name: name.to_owned(), expected, state };
             if self.store.write_schedule(&write).await? {
-                return Ok(Done::Changed);
+                return Ok(ChangeOutcome::Changed);
             }
         }
         Err(ScheduleError::Store(StoreError::Unavailable(format!(
@@ -179,44 +183,44 @@ impl<'a> Schedules<'a> {
     }
 }
 
-fn bad(name: &str, why: InvalidDefinition) -> InvalidSchedule {
+fn invalid(name: &str, why: InvalidDefinition) -> InvalidSchedule {
     InvalidSchedule { name: name.to_owned(), why }
 }
 
 /// What a declaration makes of a schedule; `None` if it stays as it is.
-pub fn declared(
+pub fn declare_state(
     name: &str,
     row: Option<&ScheduleRow>,
     definition: &ScheduleDefinition,
     now: Timestamp,
 ) -> Result<Option<ScheduleState>, InvalidSchedule> {
-    let said = definition.to_declaration().map_err(|why| bad(name, why.into()))?;
-    if let Some(row) = row.filter(|row| row.state.declared.as_ref() == Some(&said)) {
+    let declaration = definition.to_declaration().map_err(|why| invalid(name, why.into()))?;
+    if let Some(row) = row.filter(|row| row.state.declared.as_ref() == Some(&declaration)) {
         // Another version of the program may have found an error where this one
         // finds none.
         let can_start = row.state.error.is_some() && row.state.paused.is_none();
         return match row.definition() {
             Ok(stored) if can_start => {
-                started(name, row.state.clone(), &stored, row.last_slot, now).map(Some)
+                start_state(name, row.state.clone(), &stored, row.last_slot, now).map(Some)
             }
             _ => Ok(None),
         };
     }
-    let state = defined(name, row, definition, now)?;
-    Ok(Some(ScheduleState { declared: Some(said), ..state }))
+    let state = define_state(name, row, definition, now)?;
+    Ok(Some(ScheduleState { declared: Some(declaration), ..state }))
 }
 
 /// What a new definition makes of a schedule. A pause stays. If the slots are
 /// the same as before, the next one stays, even if it has passed: it is missed,
 /// not forgotten. New slots begin now, and after the last one that fired.
-fn defined(
+fn define_state(
     name: &str,
     row: Option<&ScheduleRow>,
     definition: &ScheduleDefinition,
     now: Timestamp,
 ) -> Result<ScheduleState, InvalidSchedule> {
     let state = ScheduleState {
-        definition: definition.to_json().map_err(|why| bad(name, why.into()))?,
+        definition: definition.to_json().map_err(|why| invalid(name, why.into()))?,
         declared: row.and_then(|row| row.state.declared.clone()),
         overlap: definition.overlap,
         anchor: row.map_or_else(|| whole_millisecond(now), |row| row.state.anchor),
@@ -230,23 +234,23 @@ fn defined(
     let same = row.filter(|row| row.definition().is_ok_and(|old| old.has_slots_of(definition)));
     match same.and_then(|row| row.state.next_at) {
         Some(next_at) => Ok(ScheduleState { next_at: Some(next_at), ..state }),
-        None => started(name, state, definition, row.and_then(|row| row.last_slot), now),
+        None => start_state(name, state, definition, row.and_then(|row| row.last_slot), now),
     }
 }
 
 /// Fires from now on.
-fn started(
+fn start_state(
     name: &str,
     state: ScheduleState,
     definition: &ScheduleDefinition,
     last_slot: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<ScheduleState, InvalidSchedule> {
-    let timetable = definition.timetable(state.anchor).map_err(|why| bad(name, why))?;
+    let timetable = definition.timetable(state.anchor).map_err(|why| invalid(name, why))?;
     // Should the database's clock have gone back, a slot still fires once.
     let after = last_slot.map_or(now, |slot| slot.max(now));
     let Some(next_at) = timetable.next_after(after) else {
-        return Err(bad(name, InvalidDefinition::Never(definition.rule.clone())));
+        return Err(invalid(name, InvalidDefinition::Never(definition.rule.clone())));
     };
     Ok(ScheduleState { paused: None, error: None, next_at: Some(next_at), ..state })
 }
@@ -288,11 +292,11 @@ mod tests {
     }
 
     fn declare(row: Option<&ScheduleRow>, schedule: &Schedule, now: &str) -> Option<ScheduleState> {
-        declared("x", row, &schedule.definition().unwrap(), time(now)).unwrap()
+        declare_state("x", row, &schedule.definition().unwrap(), time(now)).unwrap()
     }
 
     #[test]
-    fn a_new_declaration_begins_now() {
+    fn new_declaration_starts_now() {
         let state = declare(None, &hourly(), "02:30:00.123456").unwrap();
         assert_eq!(state.next_at, Some(time("03:00:00")));
         assert_eq!(state.anchor, time("02:30:00.123"));
@@ -303,10 +307,10 @@ mod tests {
     }
 
     #[test]
-    fn an_equal_declaration_leaves_an_operators_changes() {
+    fn equal_declaration_keeps_operator_changes() {
         let mut stored = row(declare(None, &hourly(), "02:30:00").unwrap(), None);
         let changed = hourly().overlap(Overlap::Skip).definition().unwrap();
-        stored.state = defined("x", Some(&stored), &changed, time("02:40:00")).unwrap();
+        stored.state = define_state("x", Some(&stored), &changed, time("02:40:00")).unwrap();
         assert_eq!(declare(Some(&stored), &hourly(), "02:50:00"), None);
         let newer = declare(Some(&stored), &hourly().missed(Missed::Skip), "02:50:00").unwrap();
         assert_eq!(newer.overlap, Overlap::Allow);
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_slot_outlives_a_change_that_keeps_the_slots() {
+    fn missed_slot_survives_unrelated_change() {
         let stored = row(declare(None, &hourly(), "02:30:00").unwrap(), None);
         let late = "05:10:00";
         let kept = declare(Some(&stored), &hourly().missed(Missed::All(9)), late).unwrap();
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn no_slot_fires_twice_though_the_clock_went_back() {
+    fn slot_fires_once_despite_clock_change() {
         let mut stored = row(declare(None, &hourly(), "02:30:00").unwrap(), Some("04:00:00"));
         stored.state.next_at = Some(time("05:00:00"));
         let other = hourly().time_zone("Europe/Paris");
@@ -335,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_outlives_a_declaration_and_an_error_does_not() {
+    fn declaration_keeps_pause_clears_error() {
         let mut stored = row(declare(None, &hourly(), "02:30:00").unwrap(), None);
         stored.state.next_at = None;
         stored.state.error = Some("downgraded".into());

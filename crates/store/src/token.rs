@@ -74,9 +74,9 @@ pub type TokenHash = [u8; 32];
 
 /// A token itself. It is never shown by `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct TokenSecret(String);
 
-impl Secret {
+impl TokenSecret {
     /// A new one, from the system's random numbers.
     pub fn generate() -> Result<Self, StoreError> {
         let mut bytes = [0; RANDOM_BYTES];
@@ -103,14 +103,14 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for TokenSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(te_…)")
     }
 }
 
 /// Parses what a client has sent; it may be no token, or none of ours.
-impl FromStr for Secret {
+impl FromStr for TokenSecret {
     type Err = TokenParseError;
 
     fn from_str(text: &str) -> Result<Self, TokenParseError> {
@@ -244,24 +244,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_read_back_and_never_shown() {
-        let secret = Secret::generate().unwrap();
-        assert_ne!(secret, Secret::generate().unwrap());
+    fn secret_parses_but_is_never_shown() {
+        let secret = TokenSecret::generate().unwrap();
+        assert_ne!(secret, TokenSecret::generate().unwrap());
         assert_eq!(secret.text().parse(), Ok(secret.clone()));
         assert_eq!(secret.text().len(), 67);
         assert!(!format!("{secret:?}").contains(&secret.text()[3..]));
         let zeros = format!("te_{}", "0".repeat(64));
         // printf te_000… | sha256sum
         let known = "1d976187";
-        let hash = zeros.parse::<Secret>().unwrap().hash();
+        let hash = zeros.parse::<TokenSecret>().unwrap().hash();
         assert_eq!(format!("{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3]), known);
         for bad in ["", "te_", "te_12", &zeros[1..], &format!("{zeros}0"), &zeros.to_uppercase()] {
-            assert_eq!(bad.parse::<Secret>(), Err(TokenParseError), "{bad:?}");
+            assert_eq!(bad.parse::<TokenSecret>(), Err(TokenParseError), "{bad:?}");
         }
     }
 
     #[test]
-    fn roles_are_ordered_words() {
+    fn roles_are_ordered() {
         assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
         for role in Role::ALL {
             assert_eq!(role.to_string().parse(), Ok(role));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_token_says_what_can_be_stored() {
+    fn token_fields_are_checked() {
         let new = |name: &str, expires| NewToken::new(name, Role::Viewer, [0; 32], expires);
         assert!(new("grafana", None).is_ok());
         for bad in ["", "a\nb", "a\0", &"x".repeat(201)] {

@@ -11,7 +11,7 @@ use task_engine_core::task::TaskStatus;
 use task_engine_operations::errors::Failures;
 use task_engine_operations::stats::{Stats, StatsSnapshot};
 use task_engine_store::activity::{Activity, ActivityQuery, FailureCounts};
-use task_engine_store::check::{Check, Depth};
+use task_engine_store::check::{Check, CheckDepth};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_store::rollup::{self, RollupQuery, RollupRow};
@@ -167,12 +167,12 @@ impl DashboardCache {
     }
 
     pub(crate) async fn checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
-        self.checks.get(self.store.checks(Depth::Quick)).await
+        self.checks.get(self.store.checks(CheckDepth::Quick)).await
     }
 
     /// Also opens connections and compares the schema: only on request.
     pub(crate) async fn standard_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
-        self.standard_checks.get(self.store.checks(Depth::Standard)).await
+        self.standard_checks.get(self.store.checks(CheckDepth::Standard)).await
     }
 
     /// The newest failures.

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
-use task_engine_store::token::{Role, Secret};
+use task_engine_store::token::{Role, TokenSecret};
 
 use crate::access::Actor;
 use crate::app::{App, encoded};
@@ -247,7 +247,7 @@ pub(crate) async fn session_of(
 
 /// The actor of a token.
 pub(crate) async fn by_token(app: &App, token: &str) -> Result<Option<Actor>, ApiError> {
-    let Ok(secret) = token.parse::<Secret>() else { return Ok(None) };
+    let Ok(secret) = token.parse::<TokenSecret>() else { return Ok(None) };
     let row = app.store.token_by_hash(&secret.hash()).await?;
     Ok(row.map(|row| Actor::new(row.name, row.role)))
 }

@@ -13,9 +13,9 @@ use task_engine_core::schedule::Schedule;
 use task_engine_core::task::NewTask;
 use task_engine_store::audit::AuditFilter;
 use task_engine_store::contract::Store;
-use task_engine_store::rollup::{ClassMinute, Counts, Tally};
+use task_engine_store::rollup::{AttemptKind, ClassMinute, RollupCounts};
 use task_engine_store::schedules::Schedules;
-use task_engine_store::token::{NewToken, Secret};
+use task_engine_store::token::{NewToken, TokenSecret};
 use task_engine_web::{Dashboard, Role};
 
 use watch::site::{Site, claim_all, register};
@@ -75,20 +75,21 @@ async fn fill(store: &dyn Store) {
     let schedule = Schedule::new(HOSTILE, "every 1h").new_task(task("mail"));
     Schedules::of(store).add(&schedule).await.unwrap();
     Schedules::of(store).pause(HOSTILE, Some(HOSTILE)).await.unwrap();
-    let mut tally = Tally::default();
-    for (counts, ms) in [(Counts::Ok, 20), (Counts::Ok, 30), (Counts::Failed, 2000)] {
-        tally.add(counts, Some((Duration::from_millis(ms), Duration::from_millis(5))));
+    let mut counts = RollupCounts::default();
+    for (kind, ms) in [(AttemptKind::Ok, 20), (AttemptKind::Ok, 30), (AttemptKind::Failed, 2000)] {
+        counts.add(kind, Some((Duration::from_millis(ms), Duration::from_millis(5))));
     }
     let minute = store
         .activity(task_engine_store::activity::ActivityQuery { per_lane: 1, soon: Duration::ZERO });
     let minute = minute.await.unwrap().now.as_second() / 60;
-    let row = ClassMinute { minute, generation: 0, class: HOSTILE.to_owned(), tally };
+    let row = ClassMinute { minute, generation: 0, class: HOSTILE.to_owned(), counts };
     store.write_rollups(engine, &[row]).await.unwrap();
 }
 
 async fn hostile_names_are_text(site: &Site) {
     fill(&*site.store).await;
-    let revoked = NewToken::new(HOSTILE, Role::Viewer, Secret::generate().unwrap().hash(), None);
+    let revoked =
+        NewToken::new(HOSTILE, Role::Viewer, TokenSecret::generate().unwrap().hash(), None);
     site.store.add_token(&revoked.unwrap()).await.unwrap();
     for (path, says) in [
         ("/", "Throughput"),
@@ -336,7 +337,7 @@ async fn audit_is_paged() {
 #[tokio::test]
 async fn revoked_token_is_refused() {
     let site = Site::new(Role::Admin).await;
-    let secret = Secret::generate().unwrap();
+    let secret = TokenSecret::generate().unwrap();
     let token = NewToken::new("ci", Role::Viewer, secret.hash(), None).unwrap();
     site.store.add_token(&token).await.unwrap();
     site.get("/tokens").await.must_say("ci").must_say("valid");

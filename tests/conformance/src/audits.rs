@@ -1,4 +1,4 @@
-//! What operators did is on record, whole and in order.
+//! The audit log is complete and in order.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use task_engine_store::audit::{
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::Fixture;
 
 fn started(actor: &str, target: &str, reason: Option<&str>, detail: &Value) -> NewAuditEntry {
@@ -28,8 +28,9 @@ async fn page(store: &dyn Store, before: Option<i64>, limit: u32) -> Vec<AuditEn
     store.audit_page(&filter).await.expect("audit_page")
 }
 
-/// What was started for, and what became of it: as it was said, whatever it says.
-pub async fn audit_records_request_and_result(db: &dyn Database) {
+/// The audit has one entry for the request and one for its result, with their texts
+/// unchanged.
+pub async fn audit_records_request_and_result(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     assert_eq!(page(store, None, 10).await, []);
@@ -47,7 +48,7 @@ pub async fn audit_records_request_and_result(db: &dyn Database) {
         for outcome in [AuditOutcome::Done, AuditOutcome::Refused, AuditOutcome::Failed] {
             let second = store.audit(&first.ended(id, outcome, after.clone())).await;
             let second = second.expect("audit");
-            // Another handle sees it: it was committed.
+            // Another handle reads the entry: it was committed.
             let other = Fixture::open(db).await;
             let found = page(&*other.store, None, 1).await.remove(0);
             assert_eq!((found.id, found.of, found.outcome), (second, Some(id), outcome));
@@ -66,8 +67,8 @@ pub async fn audit_records_request_and_result(db: &dyn Database) {
     assert!(age < SignedDuration::from_mins(5), "by the database's clock: {age}");
 }
 
-/// The longest detail fits, and nothing is cut.
-pub async fn longest_audit_detail_is_kept(db: &dyn Database) {
+/// The longest detail is stored in full.
+pub async fn longest_audit_detail_is_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut text = "x".repeat(DETAIL_BYTES_MAX - r#"{"a":""}"#.len());
     let entry = started("ada", "", None, &json!({"a": text}));
@@ -80,8 +81,8 @@ pub async fn longest_audit_detail_is_kept(db: &dyn Database) {
     assert!(NewAuditEntry::started("ada", "a", "", None, long).is_err());
 }
 
-/// Each page begins where the one before ended, and nobody writes over another.
-pub async fn audit_is_read_in_pages(db: &dyn Database) {
+/// Each page begins where the previous one ended, and concurrent writers lose no entry.
+pub async fn audit_is_read_in_pages(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let writers = (0..5).map(async |actor| {
         let own = Fixture::open(db).await;
@@ -110,8 +111,8 @@ pub async fn audit_is_read_in_pages(db: &dyn Database) {
     }
 }
 
-/// By who, what, when and which task; each is both entries of an action.
-pub async fn audit_entries_are_filtered(db: &dyn Database) {
+/// Filters by actor, action, time and task. Each finds both entries of an operation.
+pub async fn audit_entries_are_filtered(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     for (actor, action, target) in [
@@ -150,8 +151,8 @@ pub async fn audit_entries_are_filtered(db: &dyn Database) {
     }
 }
 
-/// Retention removes nothing that is young, and nobody can ask it to.
-pub async fn recent_audit_entries_are_kept(db: &dyn Database) {
+/// Retention keeps recent entries, whatever age is requested.
+pub async fn recent_audit_entries_are_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     store.audit(&started("ada", "1", None, &json!({}))).await.expect("audit");

@@ -1,25 +1,26 @@
-//! What became of wishes to cancel running attempts is on record, and true.
+//! Cancel requests for running attempts are recorded with the reaction of the attempt.
 
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::Ending;
+use task_engine_core::attempt::AttemptRecord;
 use task_engine_core::cancel::{CancelOutcome, CancelReaction, CancelResponse, CancelRow};
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::CancelReport;
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, TestEngine};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt, TestEngine};
 use crate::waiting::race;
 
-/// While an attempt runs its cancel_request is pending; when it has ended, its record says
-/// when it was asked, when its code was told, and how it took it. It stays so.
-pub async fn cancel_response_is_recorded_with_end(db: &dyn Database) {
+/// A cancel request is pending while its attempt runs. After the end, the record has the
+/// time of the request, the time of its delivery and the reaction. It does not change
+/// later.
+pub async fn cancel_response_is_recorded_with_end(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(4).await;
     let mut engine = fixture.engine("a").await;
     let holds = engine.claim(4).await;
-    let wished = cancel(&fixture, &ids[..3]).await;
-    assert_eq!(wished, [CancelReport::Requested; 3]);
+    let outcomes = cancel(&fixture, &ids[..3]).await;
+    assert_eq!(outcomes, [CancelReport::Requested; 3]);
     let pending = cancel_request(&fixture, ids[0]).await.expect("a cancel_request");
     assert_eq!((pending.outcome, pending.delivered_at), (CancelOutcome::Pending, None));
     let answers = [
@@ -37,7 +38,7 @@ pub async fn cancel_response_is_recorded_with_end(db: &dyn Database) {
     for _ in 0..2 {
         assert_eq!(engine.record(&endings).await, []);
     }
-    // Heartbeats put wishes out of the way.
+    // Heartbeats delete the cancel requests of ended attempts.
     for _ in 0..2 {
         for (id, (_, outcome, status)) in ids.iter().zip(answers) {
             let details = fixture.details(*id).await;
@@ -57,8 +58,9 @@ pub async fn cancel_response_is_recorded_with_end(db: &dyn Database) {
     remove_all(&fixture, &engine, &holds).await;
 }
 
-/// An attempt that ended before its code was told says so, whichever way.
-pub async fn unanswered_cancel_request_is_recorded(db: &dyn Database) {
+/// An attempt that ended before it got the cancel request has no delivery time, however
+/// it ended.
+pub async fn unanswered_cancel_request_is_recorded(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(2).await;
     let mut engine = fixture.engine("a").await;
@@ -80,8 +82,9 @@ pub async fn unanswered_cancel_request_is_recorded(db: &dyn Database) {
     remove_all(&fixture, &engine, &holds).await;
 }
 
-/// Recovery grants the cancel_request; what the lost engine says of it changes nothing.
-pub async fn recovered_cancel_request_has_no_response(db: &dyn Database) {
+/// Recovery applies the cancel request. A later report of the lost engine changes
+/// nothing.
+pub async fn recovered_cancel_request_has_no_response(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -100,9 +103,9 @@ pub async fn recovered_cancel_request_has_no_response(db: &dyn Database) {
     }
 }
 
-/// A cancel_request and an end at the same moment: whoever was told that it was requested
-/// finds it on record, never pending once the attempt has ended.
-pub async fn cancel_request_during_end_is_kept(db: &dyn Database) {
+/// A cancel request and the end of its attempt at the same moment: if the caller was told
+/// "requested", the request is recorded, and it is not pending after the end.
+pub async fn cancel_request_during_end_is_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
@@ -140,8 +143,8 @@ pub async fn cancel_request_during_end_is_kept(db: &dyn Database) {
     }
 }
 
-/// Retention at the moment when a heartbeat puts wishes out of the way.
-pub async fn cancel_and_retention_leave_whole_tasks(db: &dyn Database) {
+/// Retention runs while a heartbeat deletes cancel requests.
+pub async fn cancel_and_retention_leave_whole_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
@@ -149,7 +152,7 @@ pub async fn cancel_and_retention_leave_whole_tasks(db: &dyn Database) {
         let ids = fixture.create_work(5).await;
         let holds = engine.claim(5).await;
         cancel(&fixture, &ids).await;
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::is_cancelled).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::is_cancelled).collect();
         assert_eq!(engine.record(&endings).await, []);
         engine.finish(holds[0].claim_id).await;
         let (keeper, instance, beating) = (other.clone(), engine.id, fixture.clone());
@@ -170,20 +173,20 @@ async fn cancel(fixture: &Fixture, ids: &[TaskId]) -> Vec<CancelReport> {
     fixture.store.cancel(ids).await.expect("cancel")
 }
 
-/// The cancel_request to cancel the first attempt of a task.
+/// The cancel request for the first attempt of a task.
 async fn cancel_request(fixture: &Fixture, id: TaskId) -> Option<CancelRow> {
     fixture.details(id).await.executions[0].cancel
 }
 
-/// Its code was told 3 s before its end.
-fn answered(hold: &HeldAttempt, ending: Ending, answer: CancelReaction) -> Ending {
+/// The code got the request 3 s before the end.
+fn answered(hold: &TestAttempt, ending: AttemptRecord, answer: CancelReaction) -> AttemptRecord {
     assert_eq!(hold.id(), ending.id);
     let at = Instant::now() - Duration::from_secs(3);
     let cancel_response = Some(CancelResponse { delivered: at, reaction: answer });
-    Ending { cancel_response, ..ending }
+    AttemptRecord { cancel_response, ..ending }
 }
 
-async fn remove_all(fixture: &Fixture, engine: &TestEngine, holds: &[HeldAttempt]) {
+async fn remove_all(fixture: &Fixture, engine: &TestEngine, holds: &[TestAttempt]) {
     engine.finish(holds[0].claim_id).await;
     for status in [TaskStatus::Stopped, TaskStatus::Cancelled] {
         fixture.store.prune(status, Duration::ZERO, 100).await.expect("prune");

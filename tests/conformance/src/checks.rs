@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use task_engine_core::queue::QueuePause;
 use task_engine_core::retry::RetryRule;
-use task_engine_store::check::{Check, Depth, Verdict};
+use task_engine_store::check::{Check, CheckDepth, Verdict};
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_instance, new_task, with_classes, with_expired_lease};
 
-/// A store where all is well has no wrong check, however deep it is looked at.
-pub async fn healthy_store_has_no_findings(db: &dyn Database) {
+/// A healthy store has no finding, at any depth.
+pub async fn healthy_store_has_no_findings(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     fixture.create_work(2).await;
     let holds = engine.claim(2).await;
     engine.record(&[holds[0].succeeds()]).await;
     fixture.create(new_task("later").after(Duration::from_secs(3600))).await;
-    for depth in [Depth::Quick, Depth::Standard, Depth::Deep] {
+    for depth in [CheckDepth::Quick, CheckDepth::Standard, CheckDepth::Deep] {
         for check in fixture.store.checks(depth).await.expect("checks") {
             let expected = match check.name {
                 "wake_ups" if !db.receives_wake_ups() => Verdict::Warning,
@@ -31,7 +31,7 @@ pub async fn healthy_store_has_no_findings(db: &dyn Database) {
 
 /// Tasks that a dead engine holds are found, with the command that helps, and
 /// are no longer when they have been recovered.
-pub async fn orphans_are_found(db: &dyn Database) {
+pub async fn orphans_are_found(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.engine("alive").await;
     let mut engine = fixture.register(with_expired_lease(new_instance("gone"))).await;
@@ -46,14 +46,14 @@ pub async fn orphans_are_found(db: &dyn Database) {
     assert_eq!(check(&fixture, "orphaned_tasks").await.verdict, Verdict::Ok);
 }
 
-/// Where no engine is alive, that is one finding, with all that follows from it.
-pub async fn no_live_engine_is_one_finding(db: &dyn Database) {
+/// If no engine is alive, there is one finding that names the consequences.
+pub async fn no_live_engine_is_one_finding(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.register(with_expired_lease(new_instance("gone"))).await;
     fixture.create_work(2).await;
     fixture.create(new_task("stranger").queue("far away").expect("a queue")).await;
     engine.claim(1).await;
-    let checks = fixture.store.checks(Depth::Quick).await.expect("checks");
+    let checks = fixture.store.checks(CheckDepth::Quick).await.expect("checks");
     let about_work = ["engines", "orphaned_tasks", "unknown_classes", "unserved_queues"];
     let found: Vec<_> = checks.iter().filter(|check| about_work.contains(&check.name)).collect();
     let [found] = found[..] else { panic!("one finding, not {found:?}") };
@@ -63,9 +63,8 @@ pub async fn no_live_engine_is_one_finding(db: &dyn Database) {
     }
 }
 
-/// What waits for an engine that is not there, for a queue that nobody serves, or
-/// for the end of a pause.
-pub async fn unserved_tasks_are_found(db: &dyn Database) {
+/// Tasks that wait for a missing engine, for an unserved queue, or in a paused queue.
+pub async fn unserved_tasks_are_found(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let new = with_classes(new_instance("a"), &[(WORK, RetryRule::default())]);
     fixture.register(new).await;
@@ -87,7 +86,7 @@ pub async fn unserved_tasks_are_found(db: &dyn Database) {
 }
 
 /// Failures of the last hour are counted.
-pub async fn failures_are_counted(db: &dyn Database) {
+pub async fn failures_are_counted(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     fixture.create_work(3).await;
@@ -101,6 +100,6 @@ pub async fn failures_are_counted(db: &dyn Database) {
 }
 
 async fn check(fixture: &Fixture, name: &str) -> Check {
-    let checks = fixture.store.checks(Depth::Quick).await.expect("checks");
+    let checks = fixture.store.checks(CheckDepth::Quick).await.expect("checks");
     checks.into_iter().find(|check| check.name == name).expect("a check of this name")
 }

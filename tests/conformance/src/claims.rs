@@ -1,20 +1,20 @@
-//! Claims: at least once, one attempt at a time, in order, and nothing that
-//! was not asked for.
+//! Claims: each task at least once, one attempt at a time, in order, and only the
+//! requested classes and queues.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
-use task_engine_core::task::{ClassRules, NewTask, TaskId, TaskStatus};
-use task_engine_store::claim::Rest;
+use task_engine_core::task::{NewTask, TaskId, TaskOptions, TaskStatus};
+use task_engine_store::claim::ClaimRest;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_instance, new_task, task_ids, with_classes};
 use crate::waiting::{poll_then_drop, run_concurrently, wait_for};
 
 /// A claim brings everything that an engine needs to run the task.
-pub async fn claim_returns_complete_tasks(db: &dyn Database) {
+pub async fn claim_returns_complete_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let due: Timestamp = "2020-01-02T03:04:05.678Z".parse().unwrap();
     let mut task =
@@ -40,23 +40,23 @@ pub async fn claim_returns_complete_tasks(db: &dyn Database) {
     assert_eq!(row.instance.as_deref(), Some("a"));
 }
 
-/// A claim takes no more than was asked for, and says that there is more.
-pub async fn claim_respects_its_limit(db: &dyn Database) {
+/// A claim takes at most its limit, and reports that there is more.
+pub async fn claim_respects_its_limit(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(5).await;
     let mut engine = fixture.engine("a").await;
     let (holds, rest) = engine.claim_up_to(3).await;
     assert_eq!(task_ids(&holds), ids[..3]);
-    assert_eq!(rest, Rest::More);
+    assert_eq!(rest, ClaimRest::More);
     assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 2);
     assert_eq!(task_ids(&engine.claim_all(3).await), ids[3..]);
     let (none, rest) = engine.claim_up_to(3).await;
     assert_eq!(none.len(), 0);
-    assert_eq!(rest, Rest::Nothing { next_in: None });
+    assert_eq!(rest, ClaimRest::Nothing { next_in: None });
 }
 
-/// Many claimers on many handles take thousands of tasks, each exactly once.
-pub async fn concurrent_claimers_claim_each_task_once(db: &dyn Database) {
+/// Many claimers on many handles claim thousands of tasks, each exactly once.
+pub async fn concurrent_claimers_claim_each_task_once(db: &dyn TestDatabase) {
     const COUNT: usize = 4000;
     let mut ids = Fixture::open(db).await.create_work(COUNT).await;
     let mut claimers = Vec::new();
@@ -76,11 +76,11 @@ pub async fn concurrent_claimers_claim_each_task_once(db: &dyn Database) {
     assert_eq!(claimed, ids);
 }
 
-/// Higher priority first, then the earlier time, then the smaller id, whatever
-/// the class and however small the batches.
-pub async fn claims_follow_priority_time_and_id(db: &dyn Database) {
+/// Higher priority first, then the earlier time, then the smaller id, for all classes and
+/// batch sizes.
+pub async fn claims_follow_priority_time_and_id(db: &dyn TestDatabase) {
     let classes = ["a", "b", "c"];
-    let rules = classes.map(|class| (class, ClassRules::default().retry));
+    let options = classes.map(|class| (class, TaskOptions::default().retry));
     let fixture = Fixture::open(db).await;
     let due = |secs: i64| Timestamp::from_second(1_000_000_000 + secs).unwrap();
     let mut tasks = Vec::new();
@@ -99,7 +99,7 @@ pub async fn claims_follow_priority_time_and_id(db: &dyn Database) {
     expected.sort_by_key(|(priority, due, id)| (std::cmp::Reverse(*priority), *due, *id));
     let expected: Vec<_> = expected.into_iter().map(|(.., id)| id).collect();
 
-    let mut engine = fixture.register(with_classes(new_instance("e"), &rules)).await;
+    let mut engine = fixture.register(with_classes(new_instance("e"), &options)).await;
     let mut claimed = Vec::new();
     for limit in [1, 4, 7, 13, 60] {
         claimed.extend(task_ids(&engine.claim_up_to(limit).await.0));
@@ -108,9 +108,9 @@ pub async fn claims_follow_priority_time_and_id(db: &dyn Database) {
     assert_eq!(claimed, expected);
 }
 
-/// An engine is given the classes and queues that it asks for, and no others;
-/// the others are no reason to ask again, either.
-pub async fn claim_respects_classes_and_queues(db: &dyn Database) {
+/// A claim returns only the requested classes and queues. Other tasks do not make it
+/// report that there is more.
+pub async fn claim_respects_classes_and_queues(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut ids = BTreeMap::new();
     for class in ["mine", "yours"] {
@@ -119,7 +119,7 @@ pub async fn claim_respects_classes_and_queues(db: &dyn Database) {
             ids.insert((class, queue), fixture.create(task).await);
         }
     }
-    let rule = ClassRules::default().retry;
+    let rule = TaskOptions::default().retry;
     let mut mine = with_classes(new_instance("mine"), &[("mine", rule)]);
     mine.queues = vec!["slow".into(), "fast".into()];
     let mut mine = fixture.register(mine).await;
@@ -127,7 +127,7 @@ pub async fn claim_respects_classes_and_queues(db: &dyn Database) {
     claimed.sort();
     assert_eq!(claimed, [ids[&("mine", "fast")], ids[&("mine", "slow")]]);
     let (_, rest) = mine.claim_up_to(10).await;
-    assert_eq!(rest, Rest::Nothing { next_in: None });
+    assert_eq!(rest, ClaimRest::Nothing { next_in: None });
 
     let both = [("mine", rule), ("yours", rule)];
     let mut other = with_classes(new_instance("other"), &both);
@@ -137,9 +137,9 @@ pub async fn claim_respects_classes_and_queues(db: &dyn Database) {
     assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 2);
 }
 
-/// A crowd of higher priority that cannot run, because nobody knows its class
-/// or its time has not come, does not hide the tasks that can.
-pub async fn unserved_tasks_do_not_hide_others(db: &dyn Database) {
+/// Many tasks of a higher priority that cannot run (unknown class, or not yet due) do not
+/// hide tasks that can.
+pub async fn unserved_tasks_do_not_hide_others(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let unknown = vec![new_task("unknown").priority(5); 3000];
     fixture.create_all(&unknown).await;
@@ -150,17 +150,17 @@ pub async fn unserved_tasks_do_not_hide_others(db: &dyn Database) {
     assert_eq!(task_ids(&engine.claim_all(4).await), ids);
 }
 
-/// A task of the future is left alone, and the claim tells how long.
-pub async fn future_task_is_not_claimed_early(db: &dyn Database) {
+/// A future task is not claimed. The claim reports the time until it is due.
+pub async fn future_task_is_not_claimed_early(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let (_, rest) = engine.claim_up_to(10).await;
-    assert_eq!(rest, Rest::Nothing { next_in: None });
+    assert_eq!(rest, ClaimRest::Nothing { next_in: None });
 
     let hours = |n: u64| Duration::from_secs(3600 * n);
     let id = fixture.create(new_task(WORK).after(hours(2))).await;
     fixture.create(new_task(WORK).priority(-5).after(hours(3))).await;
-    // Sooner, but nothing that this engine could run.
+    // Due earlier, but of a class that this engine does not serve.
     fixture.create(new_task("unknown").after(hours(1))).await;
     let other_queue = new_task(WORK).after(hours(1)).queue("other").unwrap();
     fixture.create(other_queue).await;
@@ -178,9 +178,9 @@ pub async fn future_task_is_not_claimed_early(db: &dyn Database) {
     assert_eq!(fixture.status(id).await, TaskStatus::Waiting);
 }
 
-/// A task that is due in 150 ms can be had as soon as its claim said, and not
-/// before its time.
-pub async fn scheduled_task_is_claimed_on_time(db: &dyn Database) {
+/// A task that is due in 150 ms can be claimed when the reported time is over, and not
+/// before it is due.
+pub async fn scheduled_task_is_claimed_on_time(db: &dyn TestDatabase) {
     let wait = Duration::from_millis(150);
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
@@ -198,7 +198,7 @@ pub async fn scheduled_task_is_claimed_on_time(db: &dyn Database) {
             assert!(due_after >= SignedDuration::from_millis(149), "{due_after}");
             return;
         }
-        let Rest::Nothing { next_in: Some(next_in) } = rest else {
+        let ClaimRest::Nothing { next_in: Some(next_in) } = rest else {
             panic!("a task is due soon, but the rest is {rest:?}")
         };
         assert!(next_in <= wait, "{next_in:?}");
@@ -207,15 +207,15 @@ pub async fn scheduled_task_is_claimed_on_time(db: &dyn Database) {
     panic!("not had at the time that its claim told");
 }
 
-/// What a claimer has learnt about the queue never hides a task that came
-/// later, but sorts before: with an older time, or a higher priority.
-pub async fn late_tasks_sorting_first_are_claimed(db: &dyn Database) {
+/// The cached positions of a claimer never hide a newer task that sorts first, by an
+/// earlier time or a higher priority.
+pub async fn late_tasks_sorting_first_are_claimed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let old: Timestamp = "2001-01-01T00:00:00Z".parse().unwrap();
     fixture.create_work(50).await;
     engine.claim(20).await;
-    // Without being told: found before the claimer says that there is nothing.
+    // Without a wake-up: the claimer scans again before it reports "empty".
     let older = fixture.create(new_task(WORK).at(old)).await;
     let rest = task_ids(&engine.claim_all(7).await);
     assert_eq!(rest.len(), 31);
@@ -235,9 +235,9 @@ pub async fn late_tasks_sorting_first_are_claimed(db: &dyn Database) {
     assert_eq!(rest.len(), 32);
 }
 
-/// A claim whose caller goes away takes nothing, or is told at the heartbeat:
-/// no task is held by nobody's knowledge.
-pub async fn lost_claim_reply_is_found_again(db: &dyn Database) {
+/// A claim whose caller is dropped takes nothing, or its tasks are reported at the
+/// heartbeat. No task is held without its engine knowing it.
+pub async fn lost_claim_reply_is_found_again(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut ids = fixture.create_work(200).await;
     let mut engine = fixture.engine("a").await;
@@ -248,8 +248,8 @@ pub async fn lost_claim_reply_is_found_again(db: &dyn Database) {
             answer.expect("claim");
         }
     }
-    // An poll_then_drop claim may still be under way, so this takes what it can
-    // get, and gives back what it does not know, until it has everything.
+    // A dropped claim may still be in progress. So this claims repeatedly, and releases
+    // unknown claims, until it has all tasks.
     ids.sort();
     let mut holds = Vec::new();
     wait_for("every task is in known hands", async || {
@@ -266,10 +266,12 @@ pub async fn lost_claim_reply_is_found_again(db: &dyn Database) {
     assert_eq!(claimed, ids);
 }
 
-fn engine_is_told_to_wait((holds, rest): (Vec<crate::fixture::HeldAttempt>, Rest)) -> Duration {
+fn engine_is_told_to_wait(
+    (holds, rest): (Vec<crate::fixture::TestAttempt>, ClaimRest),
+) -> Duration {
     assert_eq!(holds.len(), 0, "nothing is due");
     match rest {
-        Rest::Nothing { next_in: Some(next_in) } => next_in,
+        ClaimRest::Nothing { next_in: Some(next_in) } => next_in,
         other => panic!("a task is due later, but the rest is {other:?}"),
     }
 }

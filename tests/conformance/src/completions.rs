@@ -1,11 +1,11 @@
-//! Completion in a transaction of the application's own: what a task did and
-//! that it is done commit together, or neither does.
+//! Completion in a transaction of the application: the effects of a task and its end
+//! commit together, or neither does.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::Ending;
-use task_engine_core::completion::{Completion, Settled};
+use task_engine_core::attempt::AttemptRecord;
+use task_engine_core::completion::{Completion, SettleOutcome};
 use task_engine_core::json::Json;
 use task_engine_core::recovery::Reclaim;
 use task_engine_core::retry::RetryRule;
@@ -15,29 +15,29 @@ use task_engine_core::unique::{Creation, Unique};
 use task_engine_store::contract::CancelReport;
 use task_engine_store::error::StoreError;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{
-    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, with_classes,
+    Fixture, TestAttempt, TestEngine, WORK, new_instance, new_task, with_classes,
 };
 
-/// What happens on the application's own connection.
+/// A transaction on the application's own connection.
 pub type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A transaction of the application's own, in the database of the store.
-pub trait Transaction {
-    /// What the task does: leaves a row in a table of the application.
+pub trait TestTransaction {
+    /// The effect of the task: inserts a row into a table of the application.
     fn effect(&mut self, task: TaskId) -> Local<'_, ()>;
     /// Completes the task.
     fn complete<'a>(&'a mut self, completion: &'a Completion) -> Local<'a, Result<(), StoreError>>;
-    /// Commits, whatever has happened before.
+    /// Commits, regardless of earlier errors.
     fn commit(self: Box<Self>) -> Local<'static, ()>;
     /// Rolls back.
     fn rollback(self: Box<Self>) -> Local<'static, ()>;
 }
 
-/// What the holder of an attempt completes its task with.
+/// The completion of an attempt by its holder.
 #[must_use]
-pub fn completion(hold: &HeldAttempt) -> Completion {
+pub fn completion(hold: &TestAttempt) -> Completion {
     Completion {
         id: hold.id(),
         claim_id: hold.claim_id,
@@ -48,7 +48,7 @@ pub fn completion(hold: &HeldAttempt) -> Completion {
     }
 }
 
-async fn one(db: &dyn Database) -> (Fixture, TestEngine, HeldAttempt) {
+async fn one(db: &dyn TestDatabase) -> (Fixture, TestEngine, TestAttempt) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(1).await;
     let mut engine = fixture.engine("a").await;
@@ -58,29 +58,29 @@ async fn one(db: &dyn Database) -> (Fixture, TestEngine, HeldAttempt) {
 
 /// The task's work, up to but without the commit.
 async fn work(
-    db: &dyn Database,
-    hold: &HeldAttempt,
-) -> (Box<dyn Transaction>, Result<(), StoreError>) {
+    db: &dyn TestDatabase,
+    hold: &TestAttempt,
+) -> (Box<dyn TestTransaction>, Result<(), StoreError>) {
     let mut transaction = db.begin().await;
     transaction.effect(hold.task_id()).await;
     let completed = transaction.complete(&completion(hold)).await;
     (transaction, completed)
 }
 
-async fn settle(fixture: &Fixture, ending: Ending) -> Settled {
+async fn settle(fixture: &Fixture, ending: AttemptRecord) -> SettleOutcome {
     fixture.store.settle(&[ending]).await.expect("settle")[0]
 }
 
-fn assert_over(completed: &Result<(), StoreError>, hold: &HeldAttempt) {
+fn assert_over(completed: &Result<(), StoreError>, hold: &TestAttempt) {
     assert!(
         matches!(completed, Err(StoreError::AttemptOver(id)) if *id == hold.id()),
         "{completed:?}"
     );
 }
 
-/// After the commit the task is done; its engine finds that out, and what it
-/// would have recorded otherwise changes nothing.
-pub async fn commit_completes_task(db: &dyn Database) {
+/// After the commit the task has ended. Its engine learns that, and its own record
+/// changes nothing.
+pub async fn commit_completes_task(db: &dyn TestDatabase) {
     let (fixture, engine, hold) = one(db).await;
     let id = hold.task_id();
     let before = fixture.now().await;
@@ -98,9 +98,9 @@ pub async fn commit_completes_task(db: &dyn Database) {
     assert!(execution.stopped_at.expect("an end") >= before - Duration::from_millis(5));
     assert_eq!(db.effects().await, [id]);
     assert_eq!(engine.held().await, []);
-    // The engine does not know yet; whatever its code has returned.
+    // The engine does not know yet, whatever the handler has returned.
     for _ in 0..2 {
-        assert_eq!(settle(&fixture, hold.fails()).await, Settled::Completed);
+        assert_eq!(settle(&fixture, hold.fails()).await, SettleOutcome::Completed);
     }
     engine.finish(hold.claim_id).await;
     assert_eq!(engine.heartbeat().await.claims, []);
@@ -108,8 +108,8 @@ pub async fn commit_completes_task(db: &dyn Database) {
     assert!(fixture.details(id).await.late_results.is_empty());
 }
 
-/// Without a commit nothing has happened, and the attempt ends as its engine says.
-pub async fn rollback_completes_nothing(db: &dyn Database) {
+/// Without a commit there is no effect, and the attempt ends as its engine records it.
+pub async fn rollback_completes_nothing(db: &dyn TestDatabase) {
     let (fixture, engine, hold) = one(db).await;
     let id = hold.task_id();
     let (transaction, completed) = work(db, &hold).await;
@@ -123,7 +123,7 @@ pub async fn rollback_completes_nothing(db: &dyn Database) {
     // Its answer may be lost.
     for _ in 0..2 {
         let ending = hold.fails_and_retries(Duration::from_secs(60));
-        assert_eq!(settle(&fixture, ending).await, Settled::Recorded);
+        assert_eq!(settle(&fixture, ending).await, SettleOutcome::Recorded);
     }
     engine.finish(hold.claim_id).await;
     let details = fixture.details(id).await;
@@ -138,7 +138,7 @@ pub async fn rollback_completes_nothing(db: &dyn Database) {
 }
 
 /// An engine dies right after the commit: the task is not run again.
-pub async fn completion_survives_engine_loss(db: &dyn Database) {
+pub async fn completion_survives_engine_loss(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(2).await;
     let mut engine = fixture.engine("a").await;
@@ -152,15 +152,15 @@ pub async fn completion_survives_engine_loss(db: &dyn Database) {
     assert_eq!(fixture.status(ids[0]).await, TaskStatus::Stopped);
     assert_eq!(fixture.status(ids[1]).await, TaskStatus::Waiting);
     assert_eq!(fixture.instances(Some("a")).await[0].held, 0);
-    // The zombie asks what became of it.
-    assert_eq!(settle(&fixture, holds[0].fails()).await, Settled::Completed);
-    assert_eq!(settle(&fixture, holds[1].fails()).await, Settled::Late);
+    // The lost engine settles the attempt.
+    assert_eq!(settle(&fixture, holds[0].fails()).await, SettleOutcome::Completed);
+    assert_eq!(settle(&fixture, holds[1].fails()).await, SettleOutcome::Late);
     assert_eq!(db.effects().await, [ids[0]]);
 }
 
-/// A zombie completes nothing, whether the task waits, runs again, has ended or
-/// is not even there any more; and nothing of its transaction can be committed.
-pub async fn reclaimed_attempt_cannot_complete(db: &dyn Database) {
+/// An attempt that was reclaimed cannot complete its task, whether the task waits, runs
+/// again, has ended or was removed. Its transaction cannot be committed.
+pub async fn reclaimed_attempt_cannot_complete(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let rules = [(WORK, RetryRule::every(Duration::ZERO, 1))];
     let id = fixture.create_work(1).await[0];
@@ -185,13 +185,13 @@ pub async fn reclaimed_attempt_cannot_complete(db: &dyn Database) {
     zombie_fails("it has ended").await;
     fixture.store.delete(&[id]).await.expect("remove");
     zombie_fails("it is gone").await;
-    // Its engine asks what became of it, and nothing is written about it.
+    // The engine settles the attempt, and nothing is recorded.
     settle(&fixture, first.fails()).await;
     assert_eq!(fixture.store.task(id).await.expect("task").map(|task| task.row.status), None);
 }
 
-/// An open transaction holds up its own task alone, and not for ever.
-pub async fn recovery_skips_open_transactions(db: &dyn Database) {
+/// An open transaction delays only its own task, and only until it ends.
+pub async fn recovery_skips_open_transactions(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for (name, commits) in [("a", true), ("b", false)] {
         let ids = fixture.create_work(3).await;
@@ -209,7 +209,7 @@ pub async fn recovery_skips_open_transactions(db: &dyn Database) {
                 assert_eq!(fixture.status(ids[1]).await, TaskStatus::Running);
                 assert_eq!(engine.held().await, [holds[1].id()]);
             }
-            // Where one writes at a time, it comes again later.
+            // A store with one writer tries again later.
             Err(error) => assert!(error.is_temporary(), "{error}"),
         }
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
@@ -229,8 +229,8 @@ pub async fn recovery_skips_open_transactions(db: &dyn Database) {
     }
 }
 
-/// While the transaction is open its engine gets no verdict, and asks again.
-pub async fn open_transaction_is_not_settled(db: &dyn Database) {
+/// While the transaction is open, the engine gets no outcome and tries again.
+pub async fn open_transaction_is_not_settled(db: &dyn TestDatabase) {
     for commits in [true, false] {
         let fixture = Fixture::open(db).await;
         fixture.create_work(1).await;
@@ -240,23 +240,23 @@ pub async fn open_transaction_is_not_settled(db: &dyn Database) {
         completed.expect("complete");
         let begun = Instant::now();
         match fixture.store.settle(&[hold.fails()]).await {
-            Ok(settled) => assert_eq!(settled, [Settled::Open]),
+            Ok(settled) => assert_eq!(settled, [SettleOutcome::Open]),
             Err(error) => assert!(error.is_temporary(), "{error}"),
         }
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         let wanted = if commits {
             transaction.commit().await;
-            Settled::Completed
+            SettleOutcome::Completed
         } else {
             transaction.rollback().await;
-            Settled::Recorded
+            SettleOutcome::Recorded
         };
         assert_eq!(settle(&fixture, hold.fails()).await, wanted);
     }
 }
 
-/// Of a cancel_request to cancel and a completion, the completion wins.
-pub async fn completion_wins_over_cancel_request(db: &dyn Database) {
+/// A completion wins over a cancel request.
+pub async fn completion_wins_over_cancel_request(db: &dyn TestDatabase) {
     let (fixture, engine, hold) = one(db).await;
     let id = hold.task_id();
     let reports = fixture.store.cancel(&[id]).await.expect("cancel");
@@ -264,7 +264,7 @@ pub async fn completion_wins_over_cancel_request(db: &dyn Database) {
     let (transaction, completed) = work(db, &hold).await;
     completed.expect("complete");
     transaction.commit().await;
-    assert_eq!(settle(&fixture, hold.is_cancelled()).await, Settled::Completed);
+    assert_eq!(settle(&fixture, hold.is_cancelled()).await, SettleOutcome::Completed);
     assert_eq!(fixture.status(id).await, TaskStatus::Stopped);
     let pulse = engine.heartbeat().await;
     assert_eq!((pulse.cancel, pulse.lingering), (vec![], vec![]));
@@ -273,7 +273,7 @@ pub async fn completion_wins_over_cancel_request(db: &dyn Database) {
 }
 
 /// A key is free for the next task from the commit on, and not before.
-pub async fn completion_frees_unique_key(db: &dyn Database) {
+pub async fn completion_frees_unique_key(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let task = new_task(WORK).unique(Unique::by("k")).expect("a key");
     let create = async || fixture.store.create_each(std::slice::from_ref(&task)).await;

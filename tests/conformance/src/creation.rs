@@ -1,4 +1,4 @@
-//! Creation: what was asked for is there, whole, once the call has returned.
+//! Creation: when the call has returned, all of its tasks are stored completely.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use task_engine_core::json::Json;
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_store::error::StoreError;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_task};
 use crate::waiting::{poll_then_drop, run_concurrently};
 
-/// A new task waits, exactly as it was asked for, and nothing has happened to it.
-pub async fn created_task_waits_as_requested(db: &dyn Database) {
+/// A new task waits with the requested values and has no history.
+pub async fn created_task_waits_as_requested(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut task = NewTask::new("send_mail", Json::parse(r#"{"to":"a@b.c"}"#).unwrap())
         .unwrap()
@@ -41,7 +41,7 @@ pub async fn created_task_waits_as_requested(db: &dyn Database) {
 }
 
 /// The ids of many tasks are in the order of the tasks, and grow.
-pub async fn created_tasks_keep_their_order(db: &dyn Database) {
+pub async fn created_tasks_keep_their_order(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let tasks: Vec<_> = (0..500).map(numbered).collect();
     let ids = fixture.create_all(&tasks).await;
@@ -53,8 +53,8 @@ pub async fn created_tasks_keep_their_order(db: &dyn Database) {
     assert_eq!(fixture.count_of(WORK).await, 500);
 }
 
-/// One call takes a hundred thousand tasks.
-pub async fn one_call_creates_many_tasks(db: &dyn Database) {
+/// One call creates a hundred thousand tasks.
+pub async fn one_call_creates_many_tasks(db: &dyn TestDatabase) {
     const COUNT: usize = 100_000;
     let fixture = Fixture::open(db).await;
     let tasks: Vec<_> = (0..COUNT).map(numbered).collect();
@@ -68,17 +68,16 @@ pub async fn one_call_creates_many_tasks(db: &dyn Database) {
 }
 
 /// No tasks are not an error.
-pub async fn empty_call_creates_nothing(db: &dyn Database) {
+pub async fn empty_call_creates_nothing(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     assert_eq!(fixture.create_all(&[]).await, []);
     assert_eq!(fixture.list(None).await, []);
 }
 
 /// Where one task of a call cannot be kept, none is; where it can, all are.
-pub async fn create_is_all_or_nothing(db: &dyn Database) {
+pub async fn create_is_all_or_nothing(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
-    // The last one is not valid for the model; the others are, and are at the
-    // limits of a store.
+    // The last one is invalid. The others are valid, at the limits of a store.
     let endless_wait = new_task(WORK).after(Duration::MAX);
     let mut long_correlation = new_task(WORK);
     let context = format!(r#"{{"correlation_id":"{}"}}"#, "x".repeat(300));
@@ -99,8 +98,8 @@ pub async fn create_is_all_or_nothing(db: &dyn Database) {
     }
 }
 
-/// A caller that goes away leaves all of its tasks, or none.
-pub async fn dropped_create_leaves_whole_tasks(db: &dyn Database) {
+/// A caller that is dropped leaves all of its tasks, or none.
+pub async fn dropped_create_leaves_whole_tasks(db: &dyn TestDatabase) {
     const COUNT: usize = 1000;
     let fixture = Fixture::open(db).await;
     let classes: Vec<_> = (0..12).map(|n| format!("class_{n}")).collect();
@@ -117,15 +116,15 @@ pub async fn dropped_create_leaves_whole_tasks(db: &dyn Database) {
             assert_eq!(fixture.count_of(class).await, COUNT, "{class}");
         }
     }
-    // Nothing of those who left stands in the way of those who come.
+    // Dropped calls do not block later ones.
     fixture.create_work(COUNT).await;
     for class in &classes {
         count_is_whole(class).await;
     }
 }
 
-/// A task may be asked for after a wait, or at a time.
-pub async fn task_is_due_after_delay(db: &dyn Database) {
+/// A task can be created with a delay or for a time.
+pub async fn task_is_due_after_delay(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let wait = Duration::from_secs(3600);
     let after = fixture.create(new_task(WORK).after(wait)).await;
@@ -143,9 +142,9 @@ pub async fn task_is_due_after_delay(db: &dyn Database) {
     assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 3);
 }
 
-/// A time that no calendar can show is refused, and with it the whole call: it
-/// would break whoever reads it, at the head of a queue.
-pub async fn out_of_range_time_is_rejected(db: &dyn Database) {
+/// A time out of the calendar's range is refused with the whole call: a reader at the
+/// head of the queue would fail on it.
+pub async fn out_of_range_time_is_rejected(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let year = Duration::from_secs(366 * 86_400);
     for far in [
@@ -160,8 +159,8 @@ pub async fn out_of_range_time_is_rejected(db: &dyn Database) {
     fixture.store.create(&[numbered(2).after(year * 100)]).await.expect("a hundred years are fine");
 }
 
-/// Many creators at once get ids of their own, and others see their tasks.
-pub async fn concurrent_creators_do_not_conflict(db: &dyn Database) {
+/// Concurrent creators get separate ids, and other handles see their tasks.
+pub async fn concurrent_creators_do_not_conflict(db: &dyn TestDatabase) {
     let mut creators = Vec::new();
     for _ in 0..4 {
         let fixture = Fixture::open(db).await;
@@ -183,7 +182,7 @@ pub async fn concurrent_creators_do_not_conflict(db: &dyn Database) {
     assert_eq!(listed, ids);
 }
 
-/// Compares values, not texts: a store may write the same JSON in other words.
+/// Compares values, not texts: a store may format the same JSON differently.
 fn assert_same_json(found: &Json, expected: &Json) {
     let value = |json: &Json| json.decode::<serde_json::Value>().expect("valid JSON");
     assert_eq!(value(found), value(expected));

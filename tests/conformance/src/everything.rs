@@ -1,5 +1,5 @@
-//! A store with all that can be in one: tasks of every kind, what happened to
-//! them, schedules and paused queues.
+//! A store with all kinds of rows: tasks in every state with their history, schedules and
+//! paused queues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use task_engine_core::attempt::{AttemptEnd, RetryAdvice};
 use task_engine_core::cancel::{CancelReaction, CancelResponse};
 use task_engine_core::json::Json;
 use task_engine_core::queue::QueuePause;
-use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
+use task_engine_core::report::{LogLevel, LogLine, ProgressReport, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::schedule::decision::firing;
 use task_engine_core::schedule::{Overlap, Schedule};
@@ -25,8 +25,8 @@ use crate::fixture::{
 /// The class that must not be tried twice.
 pub const ONCE: &str = "once";
 
-/// Tasks that run when this returns: one that may be retried, one of [`ONCE`], and
-/// one that somebody wants cancelled. Their engine is dead.
+/// Tasks that run when this returns: one that may be retried, one of [`ONCE`], and one
+/// with a cancel request. Their engine is dead.
 #[derive(Debug)]
 pub struct Left {
     /// It may be retried.
@@ -70,7 +70,7 @@ async fn successes(fixture: &Fixture, engine: &mut TestEngine) {
         id: holds[n].id(),
         version: 3,
         lines_total: 3,
-        progress: Some(Progress::new(100.0 / 3.0, "a third")),
+        progress: Some(ProgressReport::new(100.0 / 3.0, "a third")),
         // The second was dropped.
         lines: vec![
             LogLine::new(1, LogLevel::Info, "begins"),
@@ -94,7 +94,7 @@ async fn failures(fixture: &Fixture, engine: &mut TestEngine) {
     assert_eq!(engine.record(&endings).await, []);
     let again = engine.claim(1).await;
     assert_eq!(engine.record(&[again[0].succeeds()]).await, []);
-    // Sent back by an operator after its end, and given back by an engine.
+    // Retried by an operator after its end, and released by an engine.
     fixture.store.retry(&[holds[0].task_id()]).await.expect("retry");
     let again = engine.claim(1).await;
     assert_eq!(engine.record(&[again[0].is_released()]).await, []);
@@ -113,7 +113,7 @@ async fn cancellations(fixture: &Fixture, engine: &mut TestEngine) {
     end.cancel_response =
         Some(CancelResponse { delivered: Instant::now(), reaction: CancelReaction::Killed });
     assert_eq!(engine.record(&[end]).await, []);
-    // No heartbeat has moved this cancel_request yet.
+    // No heartbeat has moved this cancel request yet.
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
 }
 
@@ -133,7 +133,7 @@ async fn unique_and_correlated(fixture: &Fixture) {
     };
     let first = fixture.create(by_key(1)).await;
     fixture.store.cancel(&[first]).await.expect("cancel");
-    // The key goes over to this one.
+    // The key moves to this task.
     let parent = fixture.create(by_key(2)).await;
     let mut child = new_task("mail").after(Duration::from_secs(3600));
     child.add_context("parent_id", &parent.0).expect("a context");

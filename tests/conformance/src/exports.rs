@@ -1,4 +1,4 @@
-//! What is exported is all that there is, and what is imported is as it was.
+//! An export contains everything, and an import restores it unchanged.
 
 use std::io::Cursor;
 use std::sync::{Arc, Mutex};
@@ -7,34 +7,36 @@ use task_engine_core::recovery::Reclaim;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::export::{ExportFilter, File, Ids, Imported, Line, Shift};
+use task_engine_store::export::{
+    ExportFile, ExportFilter, ExportLine, IdShift, ImportIds, ImportOutcome,
+};
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::everything::fill;
 use crate::fixture::{Fixture, new_task};
 
 /// With new ids, in a store that is in use, everything is there twice.
-pub async fn import_appends_to_existing_tasks(db: &dyn Database) {
+pub async fn import_appends_to_existing_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fill(fixture.store.clone()).await;
     let before = export(&*fixture.store, &[]).await;
-    let Some(Line::Header(header)) = before.first().cloned() else { panic!("a header") };
+    let Some(ExportLine::Header(header)) = before.first().cloned() else { panic!("a header") };
     // Names of schedules are taken, so those go first.
     for name in ["hourly", "stopped"] {
         assert!(fixture.store.remove_schedule(name).await.expect("remove"));
     }
-    let imported = import(&*fixture.store, &text(&before), Ids::New).await.expect("import");
-    let Imported::Done { read, shift, holders } = imported else { panic!("{imported:?}") };
+    let imported = import(&*fixture.store, &text(&before), ImportIds::New).await.expect("import");
+    let ImportOutcome::Done { read, shift, holders } = imported else { panic!("{imported:?}") };
     assert_eq!(shift.tasks, header.last_task_id);
-    let tasks = before.iter().filter(|line| matches!(line, Line::Task(_))).count();
+    let tasks = before.iter().filter(|line| matches!(line, ExportLine::Task(_))).count();
     assert_eq!(read.tasks, tasks as u64);
     let after = export(&*fixture.store, &[]).await;
-    let copies: Vec<Line> = before
+    let copies: Vec<ExportLine> = before
         .iter()
-        .filter(|line| matches!(line, Line::Task(_)))
+        .filter(|line| matches!(line, ExportLine::Task(_)))
         .map(|line| {
             let mut copy = shift.apply(line.clone(), &header);
-            if let Line::Task(task) = &mut copy {
+            if let ExportLine::Task(task) = &mut copy {
                 // A key stays with the task that has it.
                 task.has_unique_key = false;
             }
@@ -49,22 +51,25 @@ pub async fn import_appends_to_existing_tasks(db: &dyn Database) {
     for holder in holders {
         fixture.store.reclaim(Reclaim::Lost(holder)).await.expect("take back");
     }
-    // What is created now comes after both.
+    // New tasks get ids after both.
     let next = fixture.create(new_task("next")).await;
     assert!(next.0 > header.last_task_id * 2, "{next}");
 }
 
-/// Ids are not kept where there are others, and nothing of a file that is wrong
-/// somewhere is taken in, wherever that is.
-pub async fn import_is_all_or_nothing(db: &dyn Database) {
+/// Ids are kept only in an empty store, and a file with an error anywhere changes
+/// nothing.
+pub async fn import_is_all_or_nothing(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fill(fixture.store.clone()).await;
     let lines = export(&*fixture.store, &[]).await;
     let whole = text(&lines);
-    let refused = import(&*fixture.store, &whole, Ids::Keep).await;
-    assert!(matches!(refused, Ok(Imported::Conflict(_))), "{refused:?}");
-    let taken = import(&*fixture.store, &whole, Ids::New).await;
-    assert!(matches!(taken, Ok(Imported::Conflict(_))), "names of schedules are taken: {taken:?}");
+    let refused = import(&*fixture.store, &whole, ImportIds::Keep).await;
+    assert!(matches!(refused, Ok(ImportOutcome::Conflict(_))), "{refused:?}");
+    let taken = import(&*fixture.store, &whole, ImportIds::New).await;
+    assert!(
+        matches!(taken, Ok(ImportOutcome::Conflict(_))),
+        "names of schedules are taken: {taken:?}"
+    );
     let mut cut = whole.lines().map(|line| format!("{line}\n")).collect::<Vec<_>>();
     cut.pop();
     let no_end = cut.concat();
@@ -82,7 +87,7 @@ pub async fn import_is_all_or_nothing(db: &dyn Database) {
         (&twice, "comes after task"),
         (&nowhere, "unknown field"),
     ] {
-        let outcome = import(&*fixture.store, file, Ids::New).await;
+        let outcome = import(&*fixture.store, file, ImportIds::New).await;
         match outcome {
             Err(StoreError::InvalidData(why)) => assert!(why.contains(words), "{words}: {why}"),
             other => panic!("{words}: {other:?}"),
@@ -91,9 +96,8 @@ pub async fn import_is_all_or_nothing(db: &dyn Database) {
     assert_eq!(without_header(&export(&*fixture.store, &[]).await), without_header(&lines));
 }
 
-/// Only the tasks that are asked for are exported, and a reader that has enough
-/// is left in peace.
-pub async fn export_can_be_filtered(db: &dyn Database) {
+/// Only the selected tasks are exported, and the export stops when the reader does.
+pub async fn export_can_be_filtered(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fill(fixture.store.clone()).await;
     let all = export(&*fixture.store, &[]).await;
@@ -101,14 +105,14 @@ pub async fn export_can_be_filtered(db: &dyn Database) {
     for status in TaskStatus::ALL {
         let some = export(&*fixture.store, &[status]).await;
         let tasks = some.iter().filter_map(|line| match line {
-            Line::Task(task) => Some(task.status),
+            ExportLine::Task(task) => Some(task.status),
             _ => None,
         });
         let tasks: Vec<_> = tasks.collect();
         assert!(!tasks.is_empty() && tasks.iter().all(|one| *one == status), "{status}: {tasks:?}");
         seen += tasks.len();
     }
-    assert_eq!(seen, all.iter().filter(|line| matches!(line, Line::Task(_))).count());
+    assert_eq!(seen, all.iter().filter(|line| matches!(line, ExportLine::Task(_))).count());
     let count = Arc::new(Mutex::new(0));
     let sink = {
         let count = count.clone();
@@ -121,18 +125,18 @@ pub async fn export_can_be_filtered(db: &dyn Database) {
     assert_eq!(*count.lock().expect("a count"), 1);
 }
 
-/// A shift of nothing changes nothing, and ids beyond the last are refused.
-pub async fn empty_store_can_be_exported(db: &dyn Database) {
+/// A shift by zero changes nothing, and ids beyond the maximum are refused.
+pub async fn empty_store_can_be_exported(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let lines = export(&*fixture.store, &[]).await;
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let imported = import(&*fixture.store, &text(&lines), Ids::Keep).await.expect("import");
-    let Imported::Done { shift, holders, .. } = imported else { panic!("{imported:?}") };
-    assert_eq!((shift, holders), (Shift::default(), vec![]));
+    let imported = import(&*fixture.store, &text(&lines), ImportIds::Keep).await.expect("import");
+    let ImportOutcome::Done { shift, holders, .. } = imported else { panic!("{imported:?}") };
+    assert_eq!((shift, holders), (IdShift::default(), vec![]));
     assert_eq!(without_header(&export(&*fixture.store, &[]).await), without_header(&lines));
 }
 
-pub(crate) async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<Line> {
+pub(crate) async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<ExportLine> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let lines = lines.clone();
@@ -146,23 +150,23 @@ pub(crate) async fn export(store: &dyn Store, statuses: &[TaskStatus]) -> Vec<Li
     std::mem::take(&mut *lines.lock().expect("lines"))
 }
 
-pub(crate) fn text(lines: &[Line]) -> String {
+pub(crate) fn text(lines: &[ExportLine]) -> String {
     lines.iter().map(|line| serde_json::to_string(line).expect("JSON") + "\n").collect()
 }
 
-fn value(line: &Line) -> serde_json::Value {
+fn value(line: &ExportLine) -> serde_json::Value {
     serde_json::to_value(line).expect("JSON")
 }
 
-fn without_header(lines: &[Line]) -> &[Line] {
+fn without_header(lines: &[ExportLine]) -> &[ExportLine] {
     &lines[1..]
 }
 
 pub(crate) async fn import(
     store: &dyn Store,
     text: &str,
-    ids: Ids,
-) -> Result<Imported, StoreError> {
-    let file = File::open(Box::new(Cursor::new(text.to_owned()))).expect("a header");
+    ids: ImportIds,
+) -> Result<ImportOutcome, StoreError> {
+    let file = ExportFile::open(Box::new(Cursor::new(text.to_owned()))).expect("a header");
     store.import(file, ids).await
 }

@@ -1,4 +1,4 @@
-//! What the cases share: a store, engines that are driven step by step, and their
+//! Shared by the cases: a store, engines that are driven step by step, and their
 //! attempts.
 
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use task_engine_core::attempt::{
-    AttemptEnd, AttemptId, Ending, NextState, RetryPolicy, TaskError, decide_end,
+    AttemptEnd, AttemptId, AttemptRecord, NextState, RetryPolicy, TaskError, decide_end,
 };
-use task_engine_core::attempt::{Ran, RetryAdvice};
+use task_engine_core::attempt::{RetryAdvice, RunSpan};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
@@ -20,14 +20,14 @@ use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_core::task::{
-    ClassRules, NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
+    NewTask, TaskDetails, TaskFilter, TaskId, TaskOptions, TaskRow, TaskStatus,
 };
-use task_engine_store::claim::{ClaimedTask, Claimer, Rest};
+use task_engine_store::claim::{ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::waiting::TIMEOUT;
 
 /// The class of tasks that need no other.
@@ -48,7 +48,7 @@ pub struct Fixture {
 
 impl Fixture {
     /// A new handle, as another process would have.
-    pub async fn open(db: &dyn Database) -> Self {
+    pub async fn open(db: &dyn TestDatabase) -> Self {
         Self { store: db.open().await }
     }
 
@@ -69,7 +69,7 @@ impl Fixture {
         self.create_all(&vec![new_task(WORK); count]).await
     }
 
-    /// Registers an engine that knows [`WORK`] with the default rule.
+    /// Registers an engine that serves [`WORK`] with the default rule.
     pub async fn engine(&self, name: &str) -> TestEngine {
         self.register(new_instance(name)).await
     }
@@ -147,7 +147,7 @@ pub fn new_task(class: &str) -> NewTask {
     NewTask::new(class, Json::empty_object()).expect("a class")
 }
 
-/// An engine that knows [`WORK`] with the default rule, and has a long lease.
+/// An engine that serves [`WORK`] with the default rule and has a long lease.
 #[must_use]
 pub fn new_instance(name: &str) -> NewInstance {
     NewInstance {
@@ -160,7 +160,7 @@ pub fn new_instance(name: &str) -> NewInstance {
         lease: LONG_LEASE,
         queues: vec![DEFAULT_QUEUE.to_owned()],
         pools: Vec::new(),
-        classes: BTreeMap::from([(WORK.to_owned(), ClassRules::default())]),
+        classes: BTreeMap::from([(WORK.to_owned(), TaskOptions::default())]),
     }
 }
 
@@ -169,7 +169,7 @@ pub fn new_instance(name: &str) -> NewInstance {
 pub fn with_classes(mut new: NewInstance, classes: &[(&str, RetryRule)]) -> NewInstance {
     new.classes = classes
         .iter()
-        .map(|(class, rule)| ((*class).to_owned(), ClassRules::default().retry(*rule)))
+        .map(|(class, rule)| ((*class).to_owned(), TaskOptions::default().retry(*rule)))
         .collect();
     new
 }
@@ -187,7 +187,7 @@ pub struct TestEngine {
     pub name: String,
     /// The instance.
     pub id: InstanceId,
-    /// Never locked: it makes engines `Sync`; claimers need not be.
+    /// Never locked. It makes engines `Sync`, because claimers are not.
     claimer: Mutex<Box<dyn Claimer>>,
     store: Arc<dyn Store>,
     ids: Arc<ClaimIds>,
@@ -198,42 +198,42 @@ impl TestEngine {
     pub async fn try_claim(
         &mut self,
         limit: usize,
-    ) -> Result<(Vec<HeldAttempt>, Rest), StoreError> {
+    ) -> Result<(Vec<TestAttempt>, ClaimRest), StoreError> {
         let claim_id = self.next_claim_id();
         let claim = self.claimer().claim(claim_id, limit).await?;
         assert!(claim.tasks.len() <= limit, "{} for {limit}", claim.tasks.len());
-        let hold = |task| HeldAttempt { task, claim_id, instance_id: self.id };
+        let hold = |task| TestAttempt { task, claim_id, instance_id: self.id };
         Ok((claim.tasks.into_iter().map(hold).collect(), claim.rest))
     }
 
     /// Claims once; also returns what is left.
-    pub async fn claim_up_to(&mut self, limit: usize) -> (Vec<HeldAttempt>, Rest) {
+    pub async fn claim_up_to(&mut self, limit: usize) -> (Vec<TestAttempt>, ClaimRest) {
         self.try_claim(limit).await.expect("claim")
     }
 
     /// Claims exactly this many tasks in one claim.
-    pub async fn claim(&mut self, count: usize) -> Vec<HeldAttempt> {
+    pub async fn claim(&mut self, count: usize) -> Vec<TestAttempt> {
         let (holds, rest) = self.claim_up_to(count).await;
         assert_eq!(holds.len(), count, "claimed; the rest: {rest:?}");
         holds
     }
 
     /// Claims exactly one task.
-    pub async fn claim_one(&mut self) -> HeldAttempt {
+    pub async fn claim_one(&mut self) -> TestAttempt {
         self.claim(1).await.remove(0)
     }
 
     /// Claims in batches until nothing is due.
-    pub async fn claim_all(&mut self, batch: usize) -> Vec<HeldAttempt> {
+    pub async fn claim_all(&mut self, batch: usize) -> Vec<TestAttempt> {
         let mut all = Vec::new();
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let (holds, rest) = self.claim_up_to(batch).await;
             all.extend(holds);
             match rest {
-                Rest::Nothing { .. } => return all,
-                Rest::More => {}
-                Rest::Contended => tokio::time::sleep(Duration::from_millis(1)).await,
+                ClaimRest::Nothing { .. } => return all,
+                ClaimRest::More => {}
+                ClaimRest::Contended => tokio::time::sleep(Duration::from_millis(1)).await,
             }
             assert!(Instant::now() < deadline, "claims never come to an end");
         }
@@ -267,7 +267,7 @@ impl TestEngine {
     }
 
     /// Records ends. Returns the attempts that had ended before.
-    pub async fn record(&self, endings: &[Ending]) -> Vec<AttemptId> {
+    pub async fn record(&self, endings: &[AttemptRecord]) -> Vec<AttemptId> {
         self.store.record(endings, &[]).await.expect("record")
     }
 
@@ -310,7 +310,7 @@ impl fmt::Debug for TestEngine {
 
 /// A claimed attempt.
 #[derive(Debug, Clone)]
-pub struct HeldAttempt {
+pub struct TestAttempt {
     /// The task.
     pub task: ClaimedTask,
     /// Its claim.
@@ -319,7 +319,7 @@ pub struct HeldAttempt {
     pub instance_id: InstanceId,
 }
 
-impl HeldAttempt {
+impl TestAttempt {
     /// The attempt.
     #[must_use]
     pub fn id(&self) -> AttemptId {
@@ -334,13 +334,13 @@ impl HeldAttempt {
 
     /// The end of the attempt by this end under this rule.
     #[must_use]
-    pub fn ends(&self, end: AttemptEnd, rule: &RetryRule) -> Ending {
+    pub fn ends(&self, end: AttemptEnd, rule: &RetryRule) -> AttemptRecord {
         let policy = RetryPolicy::of(*rule);
         let next = decide_end(&end, self.id().attempt, self.task.retry_number, &policy);
         let has_started = end.has_started();
         let (result, error) = end.into_parts();
-        let ran = Ran { worker: Some(3), lasted: Duration::ZERO, ended: Instant::now() };
-        Ending {
+        let ran = RunSpan { worker: Some(3), lasted: Duration::ZERO, ended: Instant::now() };
+        AttemptRecord {
             id: self.id(),
             retry_number: self.task.retry_number,
             claim_id: self.claim_id,
@@ -355,42 +355,42 @@ impl HeldAttempt {
 
     /// It succeeds.
     #[must_use]
-    pub fn succeeds(&self) -> Ending {
+    pub fn succeeds(&self) -> AttemptRecord {
         self.ends(AttemptEnd::Success(Json::null()), &RetryRule::default())
     }
 
     /// It fails, without a retry.
     #[must_use]
-    pub fn fails(&self) -> Ending {
+    pub fn fails(&self) -> AttemptRecord {
         let end = AttemptEnd::Failure(sample_error(), RetryAdvice::NoRetry);
         self.ends(end, &RetryRule::default())
     }
 
     /// It fails, and is retried after this delay.
     #[must_use]
-    pub fn fails_and_retries(&self, after: Duration) -> Ending {
+    pub fn fails_and_retries(&self, after: Duration) -> AttemptRecord {
         let end = AttemptEnd::Failure(sample_error(), RetryAdvice::RetryAfter(after));
         self.ends(end, &RetryRule::times(u32::MAX))
     }
 
     /// It is cancelled while it runs.
     #[must_use]
-    pub fn is_cancelled(&self) -> Ending {
+    pub fn is_cancelled(&self) -> AttemptRecord {
         let error = TaskError::new(TaskError::CANCELLED, "by request");
         self.ends(AttemptEnd::Cancelled(error), &RetryRule::default())
     }
 
     /// It never starts, and is released.
     #[must_use]
-    pub fn is_released(&self) -> Ending {
+    pub fn is_released(&self) -> AttemptRecord {
         self.ends(AttemptEnd::never_started("the engine stops"), &RetryRule::default())
     }
 }
 
 /// The tasks of these, in the same order.
 #[must_use]
-pub fn task_ids(holds: &[HeldAttempt]) -> Vec<TaskId> {
-    holds.iter().map(HeldAttempt::task_id).collect()
+pub fn task_ids(holds: &[TestAttempt]) -> Vec<TaskId> {
+    holds.iter().map(TestAttempt::task_id).collect()
 }
 
 /// An error of a task.

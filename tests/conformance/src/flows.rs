@@ -8,11 +8,11 @@ use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_task};
 
-/// A flow has all tasks with its correlation id, oldest first, and no others.
-pub async fn flow_is_found_by_correlation_id(db: &dyn Database) {
+/// A flow has all tasks with its correlation id, oldest first, and no other task.
+pub async fn flow_is_found_by_correlation_id(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(20).await;
     let hostile = "%_'; DROP \"x\" \\ é\u{202e} 日本";
@@ -31,15 +31,15 @@ pub async fn flow_is_found_by_correlation_id(db: &dyn Database) {
         let page = page(unknown, None, 10);
         match fixture.store.flow(&page).await {
             Ok(found) => assert_eq!(found, [], "{unknown:?}"),
-            // No text of PostgreSQL can hold it, so nobody has it.
+            // PostgreSQL cannot store this text, so no task has it.
             Err(StoreError::InvalidData(_)) if unknown == "\u{0}" => {}
             Err(other) => panic!("{unknown:?}: {other:?}"),
         }
     }
 }
 
-/// A task without a correlation id begins a flow that is called like itself.
-pub async fn task_starts_its_own_flow(db: &dyn Database) {
+/// A task without a correlation id starts a flow that is named by its id.
+pub async fn task_starts_its_own_flow(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let own = fixture.create(new_task(WORK)).await;
     let named = fixture.create(new_task(WORK).correlation("a").unwrap()).await;
@@ -56,14 +56,14 @@ pub async fn task_starts_its_own_flow(db: &dyn Database) {
     assert_eq!((details.correlation_id, details.parent_id), (own.to_string(), Some(child)));
 
     assert_eq!(ids(&flow(&fixture, "a").await), [named, other]);
-    // It has a name of its own, so nothing is called like it.
+    // This task has a correlation id, so no flow is named by its id.
     assert_eq!(flow(&fixture, &named.to_string()).await, []);
     // A child alone is no flow.
     assert_eq!(flow(&fixture, &child.to_string()).await, []);
 }
 
-/// What a flow says about its tasks is what the tasks say about themselves.
-pub async fn flow_lists_its_executions(db: &dyn Database) {
+/// The rows of a flow agree with those of its tasks.
+pub async fn flow_lists_its_executions(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let tasks: Vec<_> = (0..5).map(|_| new_task(WORK).correlation("a").unwrap()).collect();
@@ -109,8 +109,8 @@ pub async fn flow_lists_its_executions(db: &dyn Database) {
     assert_eq!(found[4].executions[0].status, ExecutionStatus::Running);
 }
 
-/// A large flow comes in pages, without a gap, whatever is created meanwhile.
-pub async fn large_flow_is_paged(db: &dyn Database) {
+/// A large flow is read in pages without a gap, also while tasks are created.
+pub async fn large_flow_is_paged(db: &dyn TestDatabase) {
     const COUNT: usize = 1000;
     let fixture = Fixture::open(db).await;
     let first = fixture.create(new_task(WORK)).await;
@@ -135,9 +135,9 @@ pub async fn large_flow_is_paged(db: &dyn Database) {
     assert_eq!(found, wanted);
 }
 
-/// A correlation id that is none is refused, also from those who write SQL; one
-/// that is not there, or null, is fine.
-pub async fn invalid_correlation_id_is_rejected(db: &dyn Database) {
+/// An invalid correlation id is refused, also by plain SQL. A missing or null one is
+/// accepted.
+pub async fn invalid_correlation_id_is_rejected(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let with = |context: &str| {
         let mut task = new_task(WORK);
@@ -166,8 +166,8 @@ pub async fn invalid_correlation_id_is_rejected(db: &dyn Database) {
     assert_eq!(flow(&fixture, &"é".repeat(100)).await.len(), 1);
 }
 
-/// Nonsense about a parent hurts nobody.
-pub async fn unknown_parent_is_ignored(db: &dyn Database) {
+/// An invalid parent id is ignored.
+pub async fn unknown_parent_is_ignored(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for bad in [r#""x""#, "-1", "0", "1.5", "1e300", "[1]", "null", "12345678901234567890123"] {
         let context = Json::parse(format!(r#"{{"correlation_id":"a","parent_id":{bad}}}"#));

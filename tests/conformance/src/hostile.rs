@@ -1,4 +1,4 @@
-//! Hostile values: whatever the model accepts comes back as it went in.
+//! Hostile values: every accepted value is read back unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskStatus};
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_instance, new_task, with_classes};
 
 /// Numbers, nesting, letters and quotes of every kind, as parameters, context
 /// and result.
-pub async fn json_round_trips_unchanged(db: &dyn Database) {
+pub async fn json_round_trips_unchanged(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for value in hostile_values() {
@@ -36,7 +36,7 @@ pub async fn json_round_trips_unchanged(db: &dyn Database) {
 }
 
 /// No digit of a long number is lost on the way.
-pub async fn long_numbers_keep_every_digit(db: &dyn Database) {
+pub async fn long_numbers_keep_every_digit(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let digits = [
@@ -62,7 +62,7 @@ pub async fn long_numbers_keep_every_digit(db: &dyn Database) {
 }
 
 /// Results that are no objects are results, too; null is one, and not none.
-pub async fn results_of_every_kind(db: &dyn Database) {
+pub async fn results_of_every_kind(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for value in [json!(null), json!(true), json!(0), json!(""), json!([]), json!({})] {
@@ -77,11 +77,11 @@ pub async fn results_of_every_kind(db: &dyn Database) {
 }
 
 /// The longest parameters and results that the model accepts.
-pub async fn one_mebibyte_of_json_is_kept(db: &dyn Database) {
+pub async fn one_mebibyte_of_json_is_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let frame = r#"{"t": ""}"#;
-    // Letters that do not compress to nothing.
+    // Letters that do not compress well.
     let mut rng = fastrand::Rng::with_seed(7);
     let letters: String = (0..BYTES_MAX - frame.len()).map(|_| rng.alphanumeric()).collect();
     let value = json!({ "t": letters });
@@ -96,8 +96,8 @@ pub async fn one_mebibyte_of_json_is_kept(db: &dyn Database) {
     assert!(result.expect("a result").decode::<Value>().unwrap() == value);
 }
 
-/// Names of classes, queues and engines are names, whatever is in them.
-pub async fn hostile_names_are_stored_unchanged(db: &dyn Database) {
+/// Names of classes, queues and engines may contain any text.
+pub async fn hostile_names_are_stored_unchanged(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let names = [
         "O'Reilly; DROP TABLE tasks; --",
@@ -127,7 +127,7 @@ pub async fn hostile_names_are_stored_unchanged(db: &dyn Database) {
 }
 
 /// An error is kept to the last letter.
-pub async fn errors_round_trip_unchanged(db: &dyn Database) {
+pub async fn errors_round_trip_unchanged(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let nul = TaskError::new("a\0b", "c\0d").storable();
@@ -151,9 +151,9 @@ pub async fn errors_round_trip_unchanged(db: &dyn Database) {
     }
 }
 
-/// Whatever the model accepts is stored, printed and read back equal, within the
-/// limits. For a second, or for `FUZZ_SECONDS`.
-pub async fn random_json_round_trips(db: &dyn Database) {
+/// All accepted JSON is stored, printed and read back equal, within the limits. Runs for
+/// a second, or for `FUZZ_SECONDS`.
+pub async fn random_json_round_trips(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
@@ -174,7 +174,7 @@ pub async fn random_json_round_trips(db: &dyn Database) {
         let result = details.executions[0].result.as_ref().expect("a result");
         for found in [&hold.task.parameters, &details.parameters, result] {
             assert!(Json::parse(found.as_str()).is_ok(), "seed {seed}: {text} came as {found}");
-            // A number that is too large for a float compares with nothing.
+            // A number that is too large for a float is equal to no other.
             if let Ok(expected) = parameters.decode::<Value>() {
                 let found: Value = found.decode().unwrap();
                 assert!(is_same(&found, &expected), "seed {seed}: {text} came as {found}");
@@ -183,7 +183,7 @@ pub async fn random_json_round_trips(db: &dyn Database) {
     }
 }
 
-/// Whether two values are equal, however their numbers are written: `12e3` comes
+/// Whether two values are equal, regardless of how numbers are written: `12e3` is read
 /// back as `12000`, and `-0` as `0`.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
@@ -281,9 +281,8 @@ fn write_string(out: &mut String, rng: &mut fastrand::Rng) {
     out.push('"');
 }
 
-/// What is out of the limits of JSON is refused, and what is within them is kept:
-/// on every store the same.
-pub async fn json_limits_are_enforced(db: &dyn Database) {
+/// JSON beyond the limits is refused and JSON within them is kept, by every store.
+pub async fn json_limits_are_enforced(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let explosive = format!(r#"{{"n":[{}0]}}"#, "1e131071,".repeat(60_000));
     let padded = format!(r#"{{"n":[{}0]}}"#, "0e-16383,".repeat(60_000));

@@ -1,4 +1,4 @@
-//! Engines: who is alive, who holds what, and who may use a name.
+//! Engines: which are alive, which tasks they hold, and which names are free.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::process;
 use task_engine_core::queue::Pool;
 use task_engine_core::retry::RetryRule;
-use task_engine_core::task::{ClassRules, TaskId, TaskStatus};
+use task_engine_core::task::{TaskId, TaskOptions, TaskStatus};
 use task_engine_store::error::StoreError;
-use task_engine_store::export::{Ids, Imported, Line};
+use task_engine_store::export::{ExportLine, ImportIds, ImportOutcome};
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::exports::{export, import, text};
 use crate::fixture::{Fixture, LONG_LEASE, WORK, new_instance, new_task, with_expired_lease};
 use crate::waiting::wait_for;
 
-/// What an engine says about itself is there for everybody to read.
-pub async fn registered_instance_is_listed(db: &dyn Database) {
+/// All fields of a registered engine can be read.
+pub async fn registered_instance_is_listed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut new = NewInstance {
         name: "web-1 \"é\"".to_owned(),
@@ -36,10 +36,10 @@ pub async fn registered_instance_is_listed(db: &dyn Database) {
     };
     let often =
         RetryRule::every(Duration::from_millis(1500), 4).jitter(0.25).cap(Duration::from_secs(77));
-    let rules = ClassRules::default().retry(often).timeout(Duration::from_secs(9));
-    new.classes.insert("often".into(), rules);
-    let rules = ClassRules::default().queue("slow").priority(-4).retry(RetryRule::never());
-    new.classes.insert("never".into(), rules);
+    let options = TaskOptions::default().retry(often).timeout(Duration::from_secs(9));
+    new.classes.insert("often".into(), options);
+    let options = TaskOptions::default().queue("slow").priority(-4).retry(RetryRule::never());
+    new.classes.insert("never".into(), options);
     let id = fixture.store.register(&new).await.expect("register");
 
     let lives = Fixture::open(db).await.instances(Some(&new.name)).await;
@@ -59,9 +59,9 @@ pub async fn registered_instance_is_listed(db: &dyn Database) {
     assert!(row.is_alive());
 }
 
-/// A process that is gone from the machine that asks is told at once, however
-/// long its lease still runs; one that runs, or ended in good order, is not.
-pub async fn gone_process_is_reported_at_once(db: &dyn Database) {
+/// A process of this machine that no longer exists is reported at once, regardless of its
+/// lease. A process that runs or was stopped is not.
+pub async fn gone_process_is_reported_at_once(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mark = process::mark().expect("this system tells processes apart");
     let (same, started) = mark.rsplit_once('/').expect("a start time");
@@ -80,9 +80,9 @@ pub async fn gone_process_is_reported_at_once(db: &dyn Database) {
     assert_eq!(fixture.instances(Some("gone")).await[0].state(), InstanceState::Stopped);
 }
 
-/// A name is free again when its life is over on record, and not before: not
-/// even when its lease has run out.
-pub async fn instance_name_is_unique_while_live(db: &dyn Database) {
+/// A name is free when its session has ended or was declared lost. An expired lease is
+/// not enough.
+pub async fn instance_name_is_unique_while_live(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let engine = fixture.engine("a").await;
     name_is_taken(&fixture, "a").await;
@@ -106,7 +106,7 @@ async fn name_is_taken(fixture: &Fixture, name: &str) {
 }
 
 /// A heartbeat renews the lease, and returns the engine's own claims.
-pub async fn heartbeat_renews_lease(db: &dyn Database) {
+pub async fn heartbeat_renews_lease(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(5).await;
     let mut engine = fixture.engine("a").await;
@@ -132,9 +132,9 @@ pub async fn heartbeat_renews_lease(db: &dyn Database) {
     assert_eq!(after.started_at, row.started_at);
 }
 
-/// A lease that has run out is seen by the others, and a heartbeat mends it;
-/// what was declared lost stays lost.
-pub async fn expired_lease_is_seen_and_renewed(db: &dyn Database) {
+/// Other engines see an expired lease, and a heartbeat renews it. A lost session stays
+/// lost.
+pub async fn expired_lease_is_seen_and_renewed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut new = new_instance("late");
     new.lease = Duration::from_millis(300);
@@ -147,7 +147,7 @@ pub async fn expired_lease_is_seen_and_renewed(db: &dyn Database) {
     .await;
     assert!(!fixture.instances(Some("late")).await[0].is_alive());
     wait_for("a heartbeat mends it", async || {
-        // On a machine that stands still for 300 ms, once is not enough.
+        // If the machine stalls for 300 ms, one heartbeat is not enough.
         assert!(late.heartbeat().await.alive, "it was not declared lost");
         witness.heartbeat().await.expired.is_empty().then_some(())
     })
@@ -159,9 +159,9 @@ pub async fn expired_lease_is_seen_and_renewed(db: &dyn Database) {
     assert!(!late.heartbeat().await.alive);
 }
 
-/// A live engine is not declared lost; one whose lease has run out, or whose
-/// process is gone, is, once.
-pub async fn only_dead_instances_become_lost(db: &dyn Database) {
+/// A live engine is not declared lost. One with an expired lease or without a process is,
+/// once.
+pub async fn only_dead_instances_become_lost(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let declare = async |id, gone| {
         let lost = fixture.store.declare_lost(id, gone).await;
@@ -192,8 +192,8 @@ pub async fn only_dead_instances_become_lost(db: &dyn Database) {
     }
 }
 
-/// An engine whose life is over learns it at its heartbeat, and claims nothing.
-pub async fn lost_instance_claims_nothing(db: &dyn Database) {
+/// An engine whose session has ended learns it at its heartbeat, and claims nothing.
+pub async fn lost_instance_claims_nothing(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(4).await;
     let mut lost = fixture.engine("lost").await;
@@ -213,12 +213,12 @@ pub async fn lost_instance_claims_nothing(db: &dyn Database) {
     let unknown = fixture.store.heartbeat(InstanceId(987_654)).await;
     assert!(!unknown.expect("heartbeat").alive);
     assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 3);
-    // Late is not lost: nobody else has its tasks.
+    // Late is not lost: no other engine has reclaimed its tasks.
     assert_eq!(late.claim_one().await.task_id(), ids[1]);
 }
 
-/// What an engine holds is listed, and counted.
-pub async fn held_tasks_are_listed(db: &dyn Database) {
+/// The tasks that an engine holds are listed and counted.
+pub async fn held_tasks_are_listed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(5).await;
     let mut engine = fixture.engine("a").await;
@@ -242,9 +242,9 @@ pub async fn held_tasks_are_listed(db: &dyn Database) {
     assert_eq!(fixture.instances(Some("b")).await[0].held, 0);
 }
 
-/// Lives are listed newest first; of those that are over and hold nothing,
-/// only the last of each name.
-pub async fn instances_are_listed_newest_first(db: &dyn Database) {
+/// Sessions are listed newest first. Of the ended ones without tasks, only the last of
+/// each name is listed.
+pub async fn instances_are_listed_newest_first(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut last = None;
     for _ in 0..3 {
@@ -272,9 +272,9 @@ pub async fn instances_are_listed_newest_first(db: &dyn Database) {
     assert_eq!((lost.held, lost.lease), (1, LONG_LEASE));
 }
 
-/// A heartbeat names the classes of what waits, so that an engine can say
-/// which of them nobody knows.
-pub async fn heartbeat_reports_waiting_classes(db: &dyn Database) {
+/// A heartbeat reports the classes of waiting tasks, so that an engine can log the
+/// unserved ones.
+pub async fn heartbeat_reports_waiting_classes(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     assert_eq!(engine.heartbeat().await.waiting_classes, [""; 0]);
@@ -290,10 +290,10 @@ pub async fn heartbeat_reports_waiting_classes(db: &dyn Database) {
     assert_eq!(classes, ["strange", "unknown"]);
 }
 
-/// A name may come with every start. Those that ended long ago are not listed
-/// unless they are asked for, and are removed: but for those that hold something,
-/// those that history names, and the last that said what is secret.
-pub async fn old_instances_are_removed(db: &dyn Database) {
+/// Every start may use a new name. Sessions that ended long ago are listed only on
+/// request, and are removed, except for those that hold tasks, those in the history of a
+/// task, and the last that declared secrets.
+pub async fn old_instances_are_removed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(3).await;
     for name in ["named", "twice"] {
@@ -308,8 +308,8 @@ pub async fn old_instances_are_removed(db: &dyn Database) {
     }
     for name in ["secret-1", "secret-2"] {
         let mut new = new_instance(name);
-        let rules = ClassRules::default().secret(["password"]);
-        new.classes.insert("mail".to_owned(), rules);
+        let options = TaskOptions::default().secret(["password"]);
+        new.classes.insert("mail".to_owned(), options);
         fixture.register(new).await.unregister().await;
     }
     fixture.engine("holder").await.claim_one().await;
@@ -345,7 +345,7 @@ pub async fn old_instances_are_removed(db: &dyn Database) {
 
 /// If there are more tasks from before a life ended than are looked through, it
 /// stays: one of them may name it.
-pub async fn instances_with_history_stay(db: &dyn Database) {
+pub async fn instances_with_history_stay(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut ids = fixture.create_all(&vec![new_task("other"); 10_000]).await;
     ids.extend(fixture.create_work(1).await);
@@ -366,24 +366,24 @@ pub async fn instances_with_history_stay(db: &dyn Database) {
     assert_eq!(prune().await, 1);
 }
 
-/// A copy of everything, as of the time before lives are forgotten. The names of
-/// engines begin with "old". Returns how much higher the ids of tasks are.
+/// A copy of all tasks and sessions with older times. The names of engines begin with
+/// "old". Returns the shift of the task ids.
 async fn again_as_of_long_ago(fixture: &Fixture) -> i64 {
     let ago = ENDED_KEPT + Duration::from_secs(3600);
     let mut lines = export(&*fixture.store, &[]).await;
     for line in &mut lines {
         match line {
-            Line::Instance(life) => {
+            ExportLine::Instance(life) => {
                 life.name.insert_str(0, "old ");
                 life.started_at -= ago;
                 life.heartbeat_at -= ago;
                 life.stopped_at = Some(life.heartbeat_at);
             }
-            Line::Task(task) => task.created_at -= ago,
+            ExportLine::Task(task) => task.created_at -= ago,
             _ => {}
         }
     }
-    let imported = import(&*fixture.store, &text(&lines), Ids::New).await.expect("import");
-    let Imported::Done { shift, .. } = imported else { panic!("{imported:?}") };
+    let imported = import(&*fixture.store, &text(&lines), ImportIds::New).await.expect("import");
+    let ImportOutcome::Done { shift, .. } = imported else { panic!("{imported:?}") };
     shift.tasks
 }

@@ -16,7 +16,7 @@
 //!   [`mod@unique`], [`flows`], [`schedules`], [`schedule_events`],
 //!   [`schedule_slots`], [`unique_races`], [`watching`],
 //!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`], [`logins`],
-//!   [`figures`], [`completions`]: the cases, by promise;
+//!   [`rollups`], [`completions`]: the cases, by promise;
 //! - [`everything`]: a store with all kinds of rows;
 //! - [`fixture`], [`waiting`]: helpers.
 
@@ -28,7 +28,6 @@ pub mod completions;
 pub mod creation;
 pub mod everything;
 pub mod exports;
-pub mod figures;
 pub mod fixture;
 pub mod flows;
 pub mod hostile;
@@ -43,6 +42,7 @@ pub mod races;
 pub mod records;
 pub mod recovery;
 pub mod reports;
+pub mod rollups;
 pub mod schedule_events;
 pub mod schedule_slots;
 pub mod schedules;
@@ -66,17 +66,17 @@ use futures_util::FutureExt as _;
 use task_engine_core::task::TaskId;
 use task_engine_store::contract::Store;
 
-use crate::completions::{Local, Transaction};
+use crate::completions::{Local, TestTransaction};
 
 /// One empty database, removed when this is dropped or the process ends.
-pub trait Database: Send + Sync {
+pub trait TestDatabase: Send + Sync {
     /// A new handle with tables, as another process would have.
     fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>>;
 
     /// A transaction of an application, on its own connection.
-    fn begin(&self) -> Local<'_, Box<dyn Transaction>>;
+    fn begin(&self) -> Local<'_, Box<dyn TestTransaction>>;
 
-    /// The effects of such transactions, in order: [`Transaction::effect`].
+    /// The effects of such transactions, in order: [`TestTransaction::effect`].
     fn effects(&self) -> Local<'_, Vec<TaskId>>;
 
     /// Whether a store receives wake-ups from other handles. If not, it polls.
@@ -90,7 +90,7 @@ const CASE_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Runs one case and then verifies the invariants, also after a failure: a broken
 /// invariant often explains it.
-pub async fn run(db: Box<dyn Database>, case: impl AsyncFnOnce(&dyn Database)) {
+pub async fn run(db: Box<dyn TestDatabase>, case: impl AsyncFnOnce(&dyn TestDatabase)) {
     let case = AssertUnwindSafe(tokio::time::timeout(CASE_TIMEOUT, case(&*db)));
     let outcome = case.catch_unwind().await;
     let verified =
@@ -117,7 +117,7 @@ fn report<E>(outcome: Result<Result<(), E>, Box<dyn Any + Send>>, violation: Opt
 }
 
 /// Makes one test per case. The argument is an async function without
-/// arguments that returns a `Box<dyn Database>`.
+/// arguments that returns a `Box<dyn TestDatabase>`.
 #[macro_export]
 macro_rules! suite {
     ($database:path) => {
@@ -405,7 +405,7 @@ macro_rules! suite {
                 revoked_token_is_rejected
                 token_names_are_unique
             }
-            figures {
+            rollups {
                 rollups_are_summed_by_class
                 repeated_rollups_count_once
                 rollups_cover_requested_time
@@ -421,7 +421,7 @@ macro_rules! suite {
 #[macro_export]
 macro_rules! __cases {
     ($database:path; $($promise:ident { $($case:ident)* })*) => {
-        async fn conformance_database() -> ::std::boxed::Box<dyn $crate::Database> {
+        async fn conformance_database() -> ::std::boxed::Box<dyn $crate::TestDatabase> {
             $database().await
         }
         $(
@@ -476,7 +476,7 @@ mod tests {
             include_str!("audits.rs"),
             include_str!("tokens.rs"),
             include_str!("logins.rs"),
-            include_str!("figures.rs"),
+            include_str!("rollups.rs"),
         ] {
             let cases = source
                 .lines()

@@ -1,17 +1,17 @@
-//! Listing: what people and pages see agrees with what is.
+//! Lists agree with the tasks themselves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use task_engine_core::task::{NewTask, TaskFilter, TaskId, TaskStatus};
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, new_instance, new_task, with_classes};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt, new_instance, new_task, with_classes};
 
 const CLASSES: [&str; 2] = ["red", "blue"];
 
 /// Tasks are found by their status, by their class, and by both.
-pub async fn tasks_are_filtered_by_status(db: &dyn Database) {
+pub async fn tasks_are_filtered_by_status(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let expected = one_of_everything(&fixture).await;
     let statuses = TaskStatus::ALL.map(Some);
@@ -39,7 +39,7 @@ pub async fn tasks_are_filtered_by_status(db: &dyn Database) {
 }
 
 /// A row in a list is the same as the row of the task itself.
-pub async fn task_rows_agree_everywhere(db: &dyn Database) {
+pub async fn task_rows_agree_everywhere(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let expected = one_of_everything(&fixture).await;
     for status in TaskStatus::ALL {
@@ -57,15 +57,15 @@ pub async fn task_rows_agree_everywhere(db: &dyn Database) {
     }
 }
 
-/// Pages are newest first, follow each other without a gap, and are not longer
-/// than asked for, whatever is created meanwhile.
-pub async fn task_pages_are_consecutive(db: &dyn Database) {
+/// Pages are newest first, without a gap, and within their limit, also while tasks are
+/// created.
+pub async fn task_pages_are_consecutive(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.register(coloured()).await;
     let tasks: Vec<NewTask> = (0..25).map(|n| new_task(CLASSES[n % 2])).collect();
     let ids = fixture.create_all(&tasks).await;
     let holds = engine.claim_all(100).await;
-    let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
+    let endings: Vec<_> = holds.iter().map(TestAttempt::fails).collect();
     assert_eq!(engine.record(&endings).await, []);
 
     let newest_first: Vec<_> = ids.iter().rev().copied().collect();
@@ -84,7 +84,8 @@ pub async fn task_pages_are_consecutive(db: &dyn Database) {
                 .await;
             found.extend(page.iter().map(|row| row.id));
             if before.is_none() {
-                // What comes after the first page was read is not on the next.
+                // A task that was created after the first page was read is not on the
+                // next page.
                 fixture.create(new_task("red")).await;
             }
             before = page.last().map(|row| row.id);
@@ -93,14 +94,14 @@ pub async fn task_pages_are_consecutive(db: &dyn Database) {
                 break;
             }
         }
-        // Those that were created for earlier rounds are newer than all.
+        // The tasks of earlier rounds are newer than all others.
         found.retain(|id| ids.contains(id));
         assert_eq!(&found, wanted, "{status:?} {class:?}");
     }
 }
 
 /// A task that never was is not found.
-pub async fn missing_task_is_not_found(db: &dyn Database) {
+pub async fn missing_task_is_not_found(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for id in [1, i64::MAX, 0, -1] {
         let found = fixture.store.task(TaskId(id)).await.expect("task");
@@ -108,8 +109,8 @@ pub async fn missing_task_is_not_found(db: &dyn Database) {
     }
 }
 
-/// Whoever asks where the store is gets an answer.
-pub async fn store_reports_its_location(db: &dyn Database) {
+/// A store reports its location.
+pub async fn store_reports_its_location(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     assert_ne!(fixture.store.location(), "");
     let applied = fixture.store.migrate().await.expect("migrate");

@@ -1,15 +1,15 @@
-//! What logins to the dashboard need of a database.
+//! The tables for logins to the dashboard.
 
 use std::time::Duration;
 
 use task_engine_store::login::LoginId;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::Fixture;
 use crate::waiting::wait_for;
 
-/// Whoever asks gets the same key, and no other database has it.
-pub async fn database_has_one_key(db: &dyn Database) {
+/// All handles read the same key, and no other database has it.
+pub async fn database_has_one_key(db: &dyn TestDatabase) {
     let (one, other) = (Fixture::open(db).await, Fixture::open(db).await);
     let key = one.store.database_key().await.expect("database_key");
     assert_eq!(other.store.database_key().await.expect("database_key"), key);
@@ -20,7 +20,7 @@ pub async fn database_has_one_key(db: &dyn Database) {
 }
 
 /// An ended login is known to all, and forgotten when it would have expired.
-pub async fn ended_login_stays_ended(db: &dyn Database) {
+pub async fn ended_login_stays_ended(db: &dyn TestDatabase) {
     let (one, other) = (Fixture::open(db).await, Fixture::open(db).await);
     let (short, long) = (LoginId([1; 16]), LoginId([2; 16]));
     let ended = async |login| other.store.is_login_ended(login).await.expect("is_login_ended");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{
-    AttemptEnd, AttemptId, Ending, NextState, RetryPolicy, TaskError, decide_end,
+    AttemptEnd, AttemptId, AttemptRecord, NextState, RetryPolicy, TaskError, decide_end,
 };
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::{InstanceId, NewInstance};
@@ -13,11 +13,11 @@ use task_engine_core::json::Json;
 use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_core::retry::{RetryOverride, RetryRule};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
-use task_engine_store::claim::Rest;
+use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::{CancelReport, RetryReport};
 
 use crate::fixture::{
-    Fixture, HeldAttempt, TestEngine, new_instance, new_task, sample_error, with_classes,
+    Fixture, TestAttempt, TestEngine, new_instance, new_task, sample_error, with_classes,
 };
 
 /// Longer than any test.
@@ -61,8 +61,8 @@ enum ModelState {
 #[derive(Debug)]
 struct EngineModel {
     handle: TestEngine,
-    holds: Vec<HeldAttempt>,
-    last_batch: Vec<Ending>,
+    holds: Vec<TestAttempt>,
+    last_batch: Vec<AttemptRecord>,
 }
 
 /// A store and its model.
@@ -73,7 +73,7 @@ pub(crate) struct ModelCheck {
     tasks: BTreeMap<TaskId, ModelTask>,
     engines: Vec<EngineModel>,
     /// Attempts that were reclaimed while their engine still executed them.
-    zombies: Vec<HeldAttempt>,
+    zombies: Vec<TestAttempt>,
     /// Claims that are not marked as finished, with their tasks.
     open_claims: BTreeMap<ClaimId, Vec<TaskId>>,
     sessions: usize,
@@ -130,7 +130,7 @@ impl ModelCheck {
             self.compare_details(row.id).await;
         }
         for engine in &self.engines {
-            let mut held: Vec<_> = engine.holds.iter().map(HeldAttempt::id).collect();
+            let mut held: Vec<_> = engine.holds.iter().map(TestAttempt::id).collect();
             held.sort();
             assert_eq!(engine.handle.held().await, held, "{:?}", engine.handle);
         }
@@ -201,16 +201,16 @@ impl ModelCheck {
         }
         let due = self.tasks.values().filter(|known| known.is_due()).count();
         match rest {
-            Rest::Nothing { .. } => assert_eq!(due, 0, "nothing is due"),
-            Rest::More => {}
-            Rest::Contended => panic!("there is no other claimer"),
+            ClaimRest::Nothing { .. } => assert_eq!(due, 0, "nothing is due"),
+            ClaimRest::More => {}
+            ClaimRest::Contended => panic!("there is no other claimer"),
         }
         assert!(!holds.is_empty() || due == 0, "{due} are due");
         self.engines[engine].holds.extend(holds);
     }
 
     /// Applies the claim of a due task to the model.
-    fn apply_claim(&mut self, hold: &HeldAttempt, engine: usize) {
+    fn apply_claim(&mut self, hold: &TestAttempt, engine: usize) {
         let known = self.tasks.get_mut(&hold.task_id()).expect("a known task");
         assert!(known.is_due(), "{} was claimed: {known:?}", hold.id());
         assert_eq!(hold.id().attempt, known.numbers + 1, "{known:?}");
@@ -327,14 +327,14 @@ impl ModelCheck {
     }
 
     fn forget_claims_of(&mut self, id: InstanceId) {
-        // A claim's id begins with that of its engine: see `ClaimIds`.
+        // The id of a claim begins with that of its engine: see `ClaimIds`.
         self.open_claims.retain(|claim, _| claim.0 >> 40 != id.0);
     }
 
     /// Exactly these attempts were reclaimed, and each continued by its rule.
     fn apply_reclaim(
         &mut self,
-        holds: &[HeldAttempt],
+        holds: &[TestAttempt],
         reclaimed: &[ReclaimedAttempt],
         outcome: &AttemptEnd,
     ) {
@@ -356,7 +356,7 @@ impl ModelCheck {
         assert_eq!(reclaimed, BTreeMap::new(), "nothing else was");
     }
 
-    /// What a lost engine says in the end changes nothing.
+    /// A late record of a lost engine changes nothing.
     async fn record_late(&mut self) {
         let Some(hold) = self.zombies.pop() else {
             return;
@@ -458,7 +458,7 @@ impl ModelCheck {
         let asked: BTreeSet<_> = pulse.cancel.into_iter().collect();
         let expected: BTreeSet<_> = holds
             .iter()
-            .map(HeldAttempt::id)
+            .map(TestAttempt::id)
             .filter(|id| match self.tasks[&id.task_id].state {
                 ModelState::Held { engine: by, cancel } => by == engine && cancel,
                 _ => false,
@@ -467,7 +467,7 @@ impl ModelCheck {
         assert_eq!(asked, expected);
     }
 
-    /// Loses every engine and cancels what waits.
+    /// Declares every engine lost and cancels the waiting tasks.
     pub(crate) async fn end_everything(&mut self) {
         for _ in 0..2 {
             let ids: Vec<_> = self.tasks.keys().copied().collect();
@@ -496,7 +496,7 @@ impl ModelCheck {
         self.rng.usize(0..ENGINES)
     }
 
-    /// Some tasks, each once, and now and then one that never was.
+    /// Some tasks, each once, and sometimes one that does not exist.
     fn some_tasks(&mut self) -> Vec<TaskId> {
         let all: Vec<_> = self.tasks.keys().copied().collect();
         let count = self.rng.usize(1..5);

@@ -1,4 +1,4 @@
-//! What operators do: cancel, retry, and retention.
+//! Operations: cancel, retry, and retention.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, WORK, new_task};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt, WORK, new_task};
 use crate::waiting::wait_for;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOBODY: TaskId = TaskId(987_654_321);
 
-/// A waiting task is cancelled at once, due or not, and nobody gets it any more.
-pub async fn cancel_waiting_task(db: &dyn Database) {
+/// A waiting task is cancelled at once, due or not, and cannot be claimed any more.
+pub async fn cancel_waiting_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let due = fixture.create_work(1).await[0];
     let later = fixture.create(new_task(WORK).after(HOUR)).await;
@@ -40,16 +40,16 @@ pub async fn cancel_waiting_task(db: &dyn Database) {
     }
 }
 
-/// A running task is cancelled by request: its engine is told, and the task
-/// runs until its engine says how it ended.
-pub async fn cancel_running_task(db: &dyn Database) {
+/// A running task is cancelled by request: its engine gets the request, and the task runs
+/// until its engine records the end.
+pub async fn cancel_running_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(3).await;
     let mut engine = fixture.engine("a").await;
     let other = fixture.engine("b").await;
     let holds = engine.claim(3).await;
     assert_eq!(cancel(&fixture, &ids[..2]).await, [CancelReport::Requested; 2]);
-    // A cancel_request that is uttered twice is one cancel_request.
+    // A repeated cancel request has no effect.
     assert_eq!(cancel(&fixture, &ids[..1]).await, [CancelReport::Requested]);
     let mut asked = engine.heartbeat().await.cancel;
     asked.sort();
@@ -70,9 +70,9 @@ pub async fn cancel_running_task(db: &dyn Database) {
     assert!(!fixture.details(ids[1]).await.cancel_requested);
 }
 
-/// A cancel_request that came too late for its attempt, which is to be retried, is for
-/// the task: it does not run again.
-pub async fn cancel_request_before_retry_cancels_task(db: &dyn Database) {
+/// If the attempt fails before it gets the cancel request, the request cancels the task
+/// instead of a retry.
+pub async fn cancel_request_before_retry_cancels_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -87,8 +87,8 @@ pub async fn cancel_request_before_retry_cancels_task(db: &dyn Database) {
     assert_eq!((details.executions.len(), details.cancel_requested), (1, false));
 }
 
-/// A cancel_request that was granted is over: it does not undo an operator's retry.
-pub async fn applied_cancel_request_allows_retry(db: &dyn Database) {
+/// A cancel request is applied once. It does not affect a later retry by an operator.
+pub async fn applied_cancel_request_allows_retry(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -106,9 +106,9 @@ pub async fn applied_cancel_request_allows_retry(db: &dyn Database) {
     assert_eq!(fixture.status(id).await, TaskStatus::Running);
 }
 
-/// What has ended, or never was, cannot be cancelled, and the answer says so;
-/// there is one answer for each id, in their order.
-pub async fn cancel_ended_or_missing_task(db: &dyn Database) {
+/// An ended or missing task cannot be cancelled. The report has one outcome for each id,
+/// in order.
+pub async fn cancel_ended_or_missing_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let [stopped, failed, cancelled] = ended_tasks(&fixture).await;
     let waiting = fixture.create_work(1).await[0];
@@ -129,7 +129,7 @@ pub async fn cancel_ended_or_missing_task(db: &dyn Database) {
 }
 
 /// The same id twice in one call is answered twice and done once.
-pub async fn duplicate_id_in_one_call(db: &dyn Database) {
+pub async fn duplicate_id_in_one_call(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let reports = cancel(&fixture, &[id, NOBODY, id]).await;
@@ -145,9 +145,9 @@ pub async fn duplicate_id_in_one_call(db: &dyn Database) {
     assert_eq!(engine.claim_all(10).await.len(), 1);
 }
 
-/// What failed or was cancelled waits again, due at once, as its next attempt,
-/// with its history.
-pub async fn retry_failed_or_cancelled_task(db: &dyn Database) {
+/// A failed or cancelled task waits again, due at once, as its next attempt, and keeps
+/// its history.
+pub async fn retry_failed_or_cancelled_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let [_, failed, cancelled] = ended_tasks(&fixture).await;
     let never_ran = fixture.create_work(1).await[0];
@@ -163,7 +163,7 @@ pub async fn retry_failed_or_cancelled_task(db: &dyn Database) {
     let holds = engine.claim_all(10).await;
     assert_eq!(holds.len(), 3);
     assert!(holds.iter().all(|hold| hold.id().attempt == 2));
-    let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+    let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
     assert_eq!(engine.record(&endings).await, []);
     for id in ids {
         let details = fixture.details(id).await;
@@ -173,8 +173,8 @@ pub async fn retry_failed_or_cancelled_task(db: &dyn Database) {
     }
 }
 
-/// A retry that an operator asked for starts over: all retries are open again.
-pub async fn manual_retry_resets_retry_number(db: &dyn Database) {
+/// A retry by an operator resets the retry number.
+pub async fn manual_retry_resets_retry_number(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -191,8 +191,8 @@ pub async fn manual_retry_resets_retry_number(db: &dyn Database) {
     assert_eq!((hold.id().attempt, hold.task.retry_number), (5, 0));
 }
 
-/// What waits for a later time is due at once; what is due stays as it is.
-pub async fn retry_waiting_task(db: &dyn Database) {
+/// A task that waits for a later time becomes due at once. A due task is not changed.
+pub async fn retry_waiting_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let scheduled = fixture.create(new_task(WORK).after(HOUR)).await;
     let mut engine = fixture.engine("a").await;
@@ -220,8 +220,8 @@ pub async fn retry_waiting_task(db: &dyn Database) {
     assert_eq!(claimed, expected);
 }
 
-/// What runs, did its work, or never was is left alone.
-pub async fn retry_is_refused_when_impossible(db: &dyn Database) {
+/// A running, succeeded or missing task is not retried.
+pub async fn retry_is_refused_when_impossible(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let [stopped, ..] = ended_tasks(&fixture).await;
     let running = fixture.create_work(1).await[0];
@@ -229,7 +229,7 @@ pub async fn retry_is_refused_when_impossible(db: &dyn Database) {
     engine.claim_one().await;
     let reports = retry(&fixture, &[NOBODY, running, stopped]).await;
     assert_eq!(reports, [RetryReport::NotFound, RetryReport::Running, RetryReport::Stopped]);
-    // Neither is what was asked to be cancelled, until it has ended.
+    // A task with a cancel request is not retried until it has ended.
     assert_eq!(cancel(&fixture, &[running]).await, [CancelReport::Requested]);
     assert_eq!(retry(&fixture, &[running]).await, [RetryReport::Running]);
     assert_eq!(engine.claim_all(10).await.len(), 0);
@@ -238,9 +238,8 @@ pub async fn retry_is_refused_when_impossible(db: &dyn Database) {
     assert_eq!(retry(&fixture, &[]).await, []);
 }
 
-/// Retention removes what ended in this status, long enough ago, and nothing
-/// else.
-pub async fn retention_removes_selected_tasks(db: &dyn Database) {
+/// Retention removes only tasks that ended in the given status and long enough ago.
+pub async fn retention_removes_selected_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let [stopped, failed, cancelled] = ended_tasks(&fixture).await;
     let waiting = fixture.create(new_task(WORK).after(HOUR)).await;
@@ -288,13 +287,13 @@ pub async fn retention_removes_selected_tasks(db: &dyn Database) {
     assert_eq!(stopped, 1);
 }
 
-/// Retention goes by the time of the end, and in steps as large as asked for.
-pub async fn retention_respects_age_and_limit(db: &dyn Database) {
+/// Retention uses the time of the end, and removes at most the requested number.
+pub async fn retention_respects_age_and_limit(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(10).await;
     let mut engine = fixture.engine("a").await;
     let holds = engine.claim(10).await;
-    let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+    let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
     assert_eq!(engine.record(&endings).await, []);
     engine.finish(holds[0].claim_id).await;
     let old = Duration::from_millis(200);
@@ -319,10 +318,10 @@ pub async fn retention_respects_age_and_limit(db: &dyn Database) {
     assert_eq!(fixture.list(None).await, []);
 }
 
-/// Retention may meet a task whose claim is still open, because a sibling runs
-/// on. It leaves the task for later, or removes it; but then nobody holds it
-/// again, and it comes back by no door.
-pub async fn retention_during_open_claim(db: &dyn Database) {
+/// Retention may find an ended task whose claim is still open, because another task of
+/// the claim runs. It keeps or removes the task. A removed task is not held again and is
+/// not created again.
+pub async fn retention_during_open_claim(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(3).await;
     let mut engine = fixture.engine("a").await;
@@ -356,7 +355,7 @@ pub async fn retention_during_open_claim(db: &dyn Database) {
     assert!(fixture.declare_lost(engine.id).await);
     let taken = fixture.recover(engine.id).await;
     assert_eq!(taken.iter().map(|one| one.id).collect::<Vec<_>>(), [long]);
-    // With the claim, whatever kept them is gone.
+    // When the claim has ended, the tasks can be removed.
     for status in [TaskStatus::Stopped, TaskStatus::Failed] {
         prune(&fixture, status, Duration::ZERO, 100).await;
     }
@@ -377,7 +376,7 @@ async fn prune(fixture: &Fixture, status: TaskStatus, age: Duration, limit: u32)
     pruned.expect("prune")
 }
 
-/// One task that stopped, one that failed, one that was cancelled as it ran.
+/// One task that succeeded, one that failed, one that was cancelled while it ran.
 async fn ended_tasks(fixture: &Fixture) -> [TaskId; 3] {
     fixture.create_work(3).await;
     let mut engine = fixture.engine("ended").await;

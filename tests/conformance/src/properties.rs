@@ -1,28 +1,27 @@
-//! Properties: random histories, against a model so simple that one sees that
-//! it is right. Whatever engines, operators and crashes do in whatever order,
-//! each task is where the model says, with as many attempts.
+//! Random histories compared with a simple model. After any order of engine calls,
+//! operations and crashes, each task has the status and the attempts of the model.
 
 use std::time::Duration;
 
 use task_engine_core::task::TaskStatus;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::Fixture;
 use crate::model::ModelCheck;
 
 /// Histories that are the same every time, so that a change that breaks one is
 /// found by everybody.
 const FIXED_SEEDS: u64 = 18;
-/// Histories that nobody has seen before.
+/// A new random seed for each run.
 const FRESH_SEEDS: u64 = 4;
 const STEPS: usize = 200;
 /// Looking at everything is slow, so it is not done after each step.
 const STEPS_BETWEEN_COMPARISONS: usize = 20;
-/// Set it to the seed of a failure to see that history again, alone.
+/// Set this to the seed of a failure to repeat that history.
 const SEED_VARIABLE: &str = "TASK_ENGINE_SEED";
 
-/// Every history leaves each task where the model says.
-pub async fn random_histories_match_model(db: &dyn Database) {
+/// After every history, each task is in the state of the model.
+pub async fn random_histories_match_model(db: &dyn TestDatabase) {
     for seed in seeds() {
         let reporter = SeedReporter(seed);
         let mut model = ModelCheck::begin(Fixture::open(db).await, seed).await;

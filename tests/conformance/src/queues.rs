@@ -1,5 +1,5 @@
-//! Queues: paused ones are left alone, claimers take what is theirs, and those
-//! of one engine do not disturb each other.
+//! Queues: paused ones are not claimed, claimers take only their own lanes, and claimers
+//! of one engine are independent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use task_engine_core::instance::NewInstance;
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::queue::{Lanes, QueuePause, QueueRow};
-use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
-use task_engine_store::claim::Rest;
+use task_engine_core::task::{NewTask, TaskOptions, TaskStatus};
+use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::WakeUp;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{
-    Fixture, HeldAttempt, TestEngine, WORK, new_instance, new_task, task_ids, with_classes,
+    Fixture, TestAttempt, TestEngine, WORK, new_instance, new_task, task_ids, with_classes,
 };
 use crate::waiting::run_concurrently;
 use crate::wake_ups::Listener;
 
-const NOTHING: Rest = Rest::Nothing { next_in: None };
+const NOTHING: ClaimRest = ClaimRest::Nothing { next_in: None };
 
 fn task_in(queue: &str) -> NewTask {
     new_task(WORK).queue(queue).expect("a queue")
@@ -45,9 +45,9 @@ async fn resume(fixture: &Fixture, queue: &str) -> bool {
     fixture.store.resume_queue(queue).await.expect("resume_queue")
 }
 
-/// Nothing is taken from a paused queue, whatever the claimer knew before; it is
-/// no reason to ask again, either. What runs is recorded as ever.
-pub async fn paused_queue_is_not_claimed(db: &dyn Database) {
+/// A claim takes nothing from a paused queue, whatever the claimer has cached, and does
+/// not report that there is more. Running tasks are recorded as usual.
+pub async fn paused_queue_is_not_claimed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mail = fixture.create_all(&vec![task_in("mail"); 10]).await;
     let mut engine = fixture.register(serving("a", &["mail", "other"])).await;
@@ -62,7 +62,7 @@ pub async fn paused_queue_is_not_claimed(db: &dyn Database) {
     engine.wake();
     let (none, rest) = engine.claim_up_to(3).await;
     assert_eq!((task_ids(&none), rest), (vec![], NOTHING));
-    let endings: Vec<_> = running.iter().map(HeldAttempt::succeeds).collect();
+    let endings: Vec<_> = running.iter().map(TestAttempt::succeeds).collect();
     assert_eq!(engine.record(&endings).await, []);
     assert_eq!(fixture.status(mail[0]).await, TaskStatus::Stopped);
     assert_eq!(fixture.status(mail[3]).await, TaskStatus::Waiting);
@@ -73,9 +73,9 @@ pub async fn paused_queue_is_not_claimed(db: &dyn Database) {
     assert_eq!(task_ids(&engine.claim_all(3).await), [other]);
 }
 
-/// A pause is on record with its reason; a second one is the first, with another
-/// reason; a resume ends it, once.
-pub async fn pause_lasts_until_resumed(db: &dyn Database) {
+/// A pause is stored with its reason. A second pause replaces the reason. A resume ends
+/// it, once.
+pub async fn pause_lasts_until_resumed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     assert_eq!(fixture.store.paused_queues().await.expect("paused_queues"), []);
     let because =
@@ -105,11 +105,11 @@ pub async fn pause_lasts_until_resumed(db: &dyn Database) {
     assert_eq!(fixture.store.paused_queues().await.expect("paused_queues").len(), 1);
 }
 
-/// Claimers at full speed on several handles: none that begins after the pause
-/// has returned takes from the queue, and nothing is lost.
-pub async fn claim_after_pause_skips_queue(db: &dyn Database) {
+/// Claimers at full speed on several handles: no claim that begins after the pause takes
+/// from the queue, and no task is lost.
+pub async fn claim_after_pause_skips_queue(db: &dyn TestDatabase) {
     const COUNT: usize = 1500;
-    let rule = ClassRules::default().retry;
+    let rule = TaskOptions::default().retry;
     let fixture = Fixture::open(db).await;
     for round in 0..4 {
         // One lane, or many: two forms of the claim.
@@ -127,7 +127,7 @@ pub async fn claim_after_pause_skips_queue(db: &dyn Database) {
             let is_paused = is_paused.clone();
             claimers.push(async move {
                 let (mut before, mut after) = (Vec::new(), 0);
-                // Some claims with and some without what was learnt before.
+                // Some claims with and some without cached positions.
                 while after < 6 {
                     let begun_paused = is_paused.load(Ordering::SeqCst);
                     if after % 2 == 1 {
@@ -163,8 +163,8 @@ pub async fn claim_after_pause_skips_queue(db: &dyn Database) {
     }
 }
 
-/// A claimer that was told that there is nothing sees what a resume brings.
-pub async fn next_claim_sees_resume(db: &dyn Database) {
+/// A claimer that has reported "empty" finds the tasks of a resumed queue.
+pub async fn next_claim_sees_resume(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_all(&vec![task_in("mail"); 3]).await;
     let mut engine = fixture.register(serving("a", &["mail"])).await;
@@ -175,14 +175,14 @@ pub async fn next_claim_sees_resume(db: &dyn Database) {
         resume(&Fixture::open(db).await, "mail").await;
         let holds = engine.claim(3).await;
         assert_eq!(task_ids(&holds), ids);
-        let released: Vec<_> = holds.iter().map(HeldAttempt::is_released).collect();
+        let released: Vec<_> = holds.iter().map(TestAttempt::is_released).collect();
         engine.record(&released).await;
     }
 }
 
-/// A claimer with a lowest priority takes nothing below it, is not told about
-/// it, and does not read past it.
-pub async fn pause_respects_minimum_priority(db: &dyn Database) {
+/// A claimer with a lowest priority takes nothing below it, does not report it, and does
+/// not read it.
+pub async fn pause_respects_minimum_priority(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let engine = fixture.engine("a").await;
     let mut ids = Vec::new();
@@ -202,7 +202,7 @@ pub async fn pause_respects_minimum_priority(db: &dyn Database) {
     let later = new_task(WORK).priority(5).after(Duration::from_secs(600));
     fixture.create(later).await;
     urgent.wake();
-    let Rest::Nothing { next_in: Some(next_in) } = urgent.claim_up_to(10).await.1 else {
+    let ClaimRest::Nothing { next_in: Some(next_in) } = urgent.claim_up_to(10).await.1 else {
         panic!("a task of priority 5 is due later")
     };
     assert!(next_in > Duration::from_secs(500), "{next_in:?}");
@@ -212,7 +212,7 @@ pub async fn pause_respects_minimum_priority(db: &dyn Database) {
 }
 
 /// Two claimers of one engine on one queue: each task once, each claim known.
-pub async fn claimers_of_one_engine_share_tasks(db: &dyn Database) {
+pub async fn claimers_of_one_engine_share_tasks(db: &dyn TestDatabase) {
     const COUNT: usize = 2000;
     let fixture = Fixture::open(db).await;
     let ids: BTreeSet<_> = fixture.create_work(COUNT).await.into_iter().collect();
@@ -226,9 +226,9 @@ pub async fn claimers_of_one_engine_share_tasks(db: &dyn Database) {
     assert_eq!(engine.heartbeat().await.claims.into_iter().collect::<BTreeSet<_>>(), claims);
 }
 
-/// One claimer of an engine sleeps, another is busy for so long that nobody
-/// needs to wake it: the first one is woken all the same.
-pub async fn one_awake_claimer_leaves_others_idle(db: &dyn Database) {
+/// One claimer of an engine is idle, another is busy and needs no wake-up. The first one
+/// is still notified.
+pub async fn one_awake_claimer_leaves_others_idle(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let listener = Listener::begin(db.open().await).await;
     let engine = fixture.engine("a").await;
@@ -252,8 +252,8 @@ pub async fn one_awake_claimer_leaves_others_idle(db: &dyn Database) {
     }
 }
 
-/// A resume is heard by whoever listens, asleep or not.
-pub async fn resume_wakes_every_claimer(db: &dyn Database) {
+/// A resume notifies every listener, idle or not.
+pub async fn resume_wakes_every_claimer(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.register(serving("a", &["mail"])).await;
     fixture.create_all(&vec![task_in("mail"); 2]).await;
@@ -274,8 +274,8 @@ pub async fn resume_wakes_every_claimer(db: &dyn Database) {
     }
 }
 
-/// Every queue that means something to somebody is listed once, by name.
-pub async fn queues_are_listed_with_counts(db: &dyn Database) {
+/// Every queue with tasks, a pause or an engine is listed once, by name.
+pub async fn queues_are_listed_with_counts(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     assert_eq!(fixture.store.queues().await.expect("queues"), []);
     let mut engine = fixture.register(serving("a", &["busy", "idle"])).await;
@@ -295,19 +295,19 @@ pub async fn queues_are_listed_with_counts(db: &dyn Database) {
     let queues = Fixture::open(db).await.store.queues().await.expect("queues");
     let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
     assert_eq!(names, ["busy", "idle", "orphaned", "paused"]);
-    let figures = |queue: &QueueRow| {
+    let counts = |queue: &QueueRow| {
         let is_paused = queue.paused.is_some();
         (queue.due.counted, queue.later.counted, queue.running, is_paused)
     };
-    let figures: Vec<_> = queues.iter().map(figures).collect();
-    assert_eq!(figures, [(3, 1, 2, true), (0, 0, 0, false), (2, 0, 0, false), (0, 0, 0, true)]);
+    let counts: Vec<_> = queues.iter().map(counts).collect();
+    assert_eq!(counts, [(3, 1, 2, true), (0, 0, 0, false), (2, 0, 0, false), (0, 0, 0, true)]);
     let why = queues[3].paused.as_ref().and_then(|paused| paused.reason.as_deref());
     assert_eq!(why, Some("why not"));
     assert!(queues.iter().all(|queue| !queue.due.and_more && !queue.later.and_more));
 }
 
-/// More tasks than anybody wants to read are counted up to a limit.
-pub async fn queue_counts_stop_at_limit(db: &dyn Database) {
+/// Tasks are counted up to a limit.
+pub async fn queue_counts_stop_at_limit(db: &dyn TestDatabase) {
     let limit = usize::try_from(BoundedCount::PER_LANE_MAX).expect("a count");
     let fixture = Fixture::open(db).await;
     fixture.create_all(&vec![new_task(WORK); limit + 1]).await;

@@ -1,5 +1,5 @@
-//! Races, both orders and truly at once: exactly one side wins, the other one
-//! knows it, and the task is never in two places or in none.
+//! Races, in both orders and at the same time: one side wins, the other one learns it,
+//! and a task is always in exactly one state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, new_instance, task_ids};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt, new_instance, task_ids};
 use crate::waiting::{race, run_concurrently};
 
 /// How often a race is run.
 const ROUNDS: usize = 25;
 
-/// The end of an attempt by its engine and by recovery, at once: one of them
-/// decides, and what came second is evidence.
-pub async fn end_and_recovery_have_one_winner(db: &dyn Database) {
+/// The engine and recovery end an attempt at the same time: one decides, and the second
+/// is kept as evidence.
+pub async fn end_and_recovery_have_one_winner(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     for round in 0..ROUNDS {
@@ -28,10 +28,10 @@ pub async fn end_and_recovery_have_one_winner(db: &dyn Database) {
         let holds = [engine.claim(3).await, engine.claim(3).await].concat();
         let id = engine.id;
         let recovery = other.clone();
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
         let (late, taken) = race(
             async move {
-                // Two records, so that recovery can come between them.
+                // Two records, so that recovery can run between them.
                 let mut late = engine.record(&endings[..3]).await;
                 late.extend(engine.record(&endings[3..]).await);
                 late
@@ -62,9 +62,9 @@ pub async fn end_and_recovery_have_one_winner(db: &dyn Database) {
     }
 }
 
-/// Two who recover the same engine: one declares it lost, and each attempt is
-/// taken back once.
-pub async fn two_recoveries_reclaim_each_attempt_once(db: &dyn Database) {
+/// Two engines recover the same instance: one declares it lost, and each attempt is
+/// reclaimed once.
+pub async fn two_recoveries_reclaim_each_attempt_once(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for round in 0..ROUNDS {
         let ids = fixture.create_work(20).await;
@@ -82,10 +82,10 @@ pub async fn two_recoveries_reclaim_each_attempt_once(db: &dyn Database) {
         assert_eq!(declared, 1, "round {round}");
         let mut taken: Vec<_> =
             results.into_iter().flat_map(|(_, taken)| taken).map(|one| one.id).collect();
-        // Who lost the declaration may have looked before it was made.
+        // The second one may have read before the declaration.
         taken.extend(fixture.recover(id).await.into_iter().map(|one| one.id));
         taken.sort();
-        let mut held: Vec<_> = holds.iter().map(HeldAttempt::id).collect();
+        let mut held: Vec<_> = holds.iter().map(TestAttempt::id).collect();
         held.sort();
         assert_eq!(taken, held, "round {round}");
         fixture.store.cancel(&ids).await.expect("cancel");
@@ -95,9 +95,9 @@ pub async fn two_recoveries_reclaim_each_attempt_once(db: &dyn Database) {
     }
 }
 
-/// A claim that commits while its engine is declared lost is refused, taken
-/// back, or found as orphaned by everybody's next heartbeat.
-pub async fn claim_of_dying_engine_is_recovered(db: &dyn Database) {
+/// A claim that commits while its engine is declared lost is refused, reclaimed, or
+/// reported as orphaned by the next heartbeat of other engines.
+pub async fn claim_of_dying_engine_is_recovered(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let witness = fixture.engine("witness").await;
     let recoverer = Fixture::open(db).await;
@@ -112,7 +112,7 @@ pub async fn claim_of_dying_engine_is_recovered(db: &dyn Database) {
                 loop {
                     match engine.try_claim(3).await {
                         Ok((holds, _)) if holds.is_empty() => break claimed,
-                        Ok((holds, _)) => claimed.extend(holds.iter().map(HeldAttempt::id)),
+                        Ok((holds, _)) => claimed.extend(holds.iter().map(TestAttempt::id)),
                         Err(StoreError::InstanceOver) => break claimed,
                         Err(other) => panic!("{other}"),
                     }
@@ -137,9 +137,9 @@ pub async fn claim_of_dying_engine_is_recovered(db: &dyn Database) {
     }
 }
 
-/// A heartbeat and a declaration of loss at once: an engine that is told that
-/// it lives may be lost a moment later, but never the other way round.
-pub async fn heartbeat_during_loss_replies_correctly(db: &dyn Database) {
+/// A heartbeat and a declaration of loss at the same time: an engine with a positive
+/// reply may be lost a moment later. A negative reply is always correct.
+pub async fn heartbeat_during_loss_replies_correctly(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     for round in 0..ROUNDS {
@@ -159,9 +159,9 @@ pub async fn heartbeat_during_loss_replies_correctly(db: &dyn Database) {
     }
 }
 
-/// Cancelling what is being claimed: cancelled and never claimed, or claimed
-/// and its engine asked. Nothing in between.
-pub async fn cancel_and_claim_have_one_winner(db: &dyn Database) {
+/// A cancel and a claim at the same time: the task is cancelled and never claimed, or
+/// claimed and its engine gets a request.
+pub async fn cancel_and_claim_have_one_winner(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
@@ -193,21 +193,21 @@ pub async fn cancel_and_claim_have_one_winner(db: &dyn Database) {
             };
             assert_eq!((report, details.row.status), expected, "round {round}");
         }
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::is_cancelled).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::is_cancelled).collect();
         assert_eq!(engine.record(&endings).await, []);
         assert_eq!(engine.heartbeat().await.cancel, [], "all are granted");
     }
 }
 
-/// Cancelling what is just ending: the report and the status agree.
-pub async fn cancel_during_end_reports_correctly(db: &dyn Database) {
+/// A cancel and the end of the attempt at the same time: the report and the status agree.
+pub async fn cancel_during_end_reports_correctly(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for round in 0..ROUNDS {
         let ids = fixture.create_work(6).await;
         let holds = engine.claim(6).await;
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
         let operator = other.clone();
         let wanted = ids.clone();
         let recorder = fixture.clone();
@@ -233,8 +233,8 @@ pub async fn cancel_during_end_reports_correctly(db: &dyn Database) {
     }
 }
 
-/// Two who cancel the same waiting tasks: each is cancelled once.
-pub async fn concurrent_cancels_cancel_once(db: &dyn Database) {
+/// Two callers cancel the same waiting tasks: each task is cancelled once.
+pub async fn concurrent_cancels_cancel_once(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for round in 0..ROUNDS {
         let ids = fixture.create_work(10).await;
@@ -263,13 +263,13 @@ pub async fn concurrent_cancels_cancel_once(db: &dyn Database) {
 
 /// Two operators send the same failed tasks back while an engine claims them:
 /// one new attempt each, and never two with the same number.
-pub async fn concurrent_retries_make_one_attempt(db: &dyn Database) {
+pub async fn concurrent_retries_make_one_attempt(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for round in 0..ROUNDS {
         let ids = fixture.create_work(8).await;
         let holds = engine.claim(8).await;
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::fails).collect();
         assert_eq!(engine.record(&endings).await, []);
 
         let operator = Fixture::open(db).await;
@@ -284,7 +284,7 @@ pub async fn concurrent_retries_make_one_attempt(db: &dyn Database) {
         });
         let (claimed, reports) = race(
             async move {
-                // Until the first of them comes; the rest is for later.
+                // Claims until the first tasks come; the others are claimed later.
                 let mut holds = Vec::new();
                 while holds.is_empty() {
                     holds = engine.claim_all(3).await;
@@ -305,21 +305,21 @@ pub async fn concurrent_retries_make_one_attempt(db: &dyn Database) {
         let sent_back = reports.concat();
         let sent_back = sent_back.iter().filter(|report| **report == RetryReport::Waiting).count();
         assert_eq!(sent_back, ids.len(), "round {round}: one sends it back");
-        let endings: Vec<_> = again.iter().map(HeldAttempt::succeeds).collect();
+        let endings: Vec<_> = again.iter().map(TestAttempt::succeeds).collect();
         assert_eq!(engine.record(&endings).await, []);
     }
 }
 
-/// Retention and an operator's retry want the same tasks: each is removed, or
-/// waits with all that is recorded about it.
-pub async fn prune_and_retry_leave_whole_tasks(db: &dyn Database) {
+/// Retention and a retry by an operator at the same time: each task is removed, or waits
+/// with its whole history.
+pub async fn prune_and_retry_leave_whole_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for round in 0..ROUNDS {
         let ids = fixture.create_work(10).await;
         let holds = engine.claim(10).await;
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::fails).collect();
         assert_eq!(engine.record(&endings).await, []);
         engine.finish(holds[0].claim_id).await;
         let (operator, keeper) = (fixture.clone(), other.clone());
@@ -352,7 +352,7 @@ pub async fn prune_and_retry_leave_whole_tasks(db: &dyn Database) {
 }
 
 /// Many engines that start under one name: one is registered.
-pub async fn one_instance_gets_a_name(db: &dyn Database) {
+pub async fn one_instance_gets_a_name(db: &dyn TestDatabase) {
     for round in 0..10 {
         let name = format!("name-{round}");
         let mut engines = Vec::new();
@@ -375,7 +375,7 @@ pub async fn one_instance_gets_a_name(db: &dyn Database) {
 }
 
 /// The invariants hold at every moment, not only when all is quiet.
-pub async fn invariants_hold_under_load(db: &dyn Database) {
+pub async fn invariants_hold_under_load(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(600).await;
     let mut engines = Vec::new();
@@ -386,7 +386,7 @@ pub async fn invariants_hold_under_load(db: &dyn Database) {
             loop {
                 let holds = engine.claim_up_to(10).await.0;
                 let Some(first) = holds.first() else { return };
-                let ends = |hold: &HeldAttempt| match (hold.id().attempt, hold.task_id().0 % 3) {
+                let ends = |hold: &TestAttempt| match (hold.id().attempt, hold.task_id().0 % 3) {
                     (1, 0) => hold.fails_and_retries(Duration::ZERO),
                     (1, 1) => hold.is_released(),
                     _ => hold.succeeds(),
@@ -408,7 +408,7 @@ pub async fn invariants_hold_under_load(db: &dyn Database) {
     }
     let mut last = fixture.engine("last").await;
     let holds = last.claim_all(50).await;
-    let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+    let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
     assert_eq!(last.record(&endings).await, []);
     assert_eq!(fixture.list(Some(TaskStatus::Stopped)).await.len(), 600);
 }

@@ -1,21 +1,21 @@
-//! Records: an attempt ends once, with all that is known about it, and its
-//! task goes on from there in the same step.
+//! Records: an attempt ends once, with all its fields, and the next state of its task is
+//! stored in the same transaction.
 
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use task_engine_core::attempt::Ran;
+use task_engine_core::attempt::RunSpan;
 use task_engine_core::attempt::{AttemptEnd, AttemptId, NextState, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::TaskStatus;
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, sample_error};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt, sample_error};
 
-/// A success is on record with its times, worker, engine and result.
-pub async fn success_is_recorded(db: &dyn Database) {
+/// A success is recorded with its times, worker, engine and result.
+pub async fn success_is_recorded(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -35,9 +35,9 @@ pub async fn success_is_recorded(db: &dyn Database) {
     let begun = Instant::now();
     // The work itself.
     tokio::time::sleep(Duration::from_millis(30)).await;
-    let ran = Ran { worker: Some(4), lasted: begun.elapsed(), ended: Instant::now() };
-    // What lies between the end and its record is not part of the attempt. It
-    // is long, so that a busy machine does not blur the difference.
+    let ran = RunSpan { worker: Some(4), lasted: begun.elapsed(), ended: Instant::now() };
+    // The time between the end and its record is not part of the attempt. It is long, so
+    // that a slow machine does not hide the difference.
     tokio::time::sleep(Duration::from_millis(250)).await;
     let recorded_after = fixture.now().await;
     let result = Json::parse(r#"{"pages":12}"#).unwrap();
@@ -68,15 +68,15 @@ pub async fn success_is_recorded(db: &dyn Database) {
     let lasted = SignedDuration::try_from(ran.lasted).unwrap();
     let off = (stopped_at.duration_since(started_at) - lasted).abs();
     assert!(off < SignedDuration::from_millis(3), "length {off} off");
-    // The engine's steady clock, told in the database's time, within what the
-    // way to the database takes.
+    // The engine's monotonic clock, converted to the database's time, within the duration
+    // of a call.
     let tolerance = SignedDuration::from_millis(15);
     assert!(started_at >= claimed_by - tolerance, "started too early");
     assert!(stopped_at < recorded_after, "stopped when it was recorded");
 }
 
-/// A failure is on record with the whole error, and may end the task.
-pub async fn failure_is_recorded(db: &dyn Database) {
+/// A failure is recorded with the whole error, and may end the task.
+pub async fn failure_is_recorded(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -101,9 +101,9 @@ pub async fn failure_is_recorded(db: &dyn Database) {
     assert!(execution.stopped_at.is_some());
 }
 
-/// A failed attempt waits for the next one, which has the next number and the
-/// retry number that was given, and is not to be had before its time.
-pub async fn retry_waits_until_due(db: &dyn Database) {
+/// After a failure the next attempt waits with the next number and the given retry
+/// number, and is not claimed before it is due.
+pub async fn retry_waits_until_due(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -128,7 +128,7 @@ pub async fn retry_waits_until_due(db: &dyn Database) {
 }
 
 /// The attempt number grows by one a claim; the retry number is as recorded.
-pub async fn attempt_numbers_increase(db: &dyn Database) {
+pub async fn attempt_numbers_increase(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -151,8 +151,8 @@ pub async fn attempt_numbers_increase(db: &dyn Database) {
     assert_eq!(numbers, [(1, 0), (2, 1), (3, 1), (4, 7), (5, 0)]);
 }
 
-/// A task that is given back keeps its retry number, but not its attempt.
-pub async fn release_uses_no_retry(db: &dyn Database) {
+/// A released task keeps its retry number and gets the next attempt number.
+pub async fn release_uses_no_retry(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -171,9 +171,9 @@ pub async fn release_uses_no_retry(db: &dyn Database) {
     assert_eq!(error.exception, TaskError::NEVER_STARTED);
 }
 
-/// A batch that is sent again, because its answer was lost, changes nothing
-/// and is late for nobody, whatever has happened to its tasks since.
-pub async fn repeated_record_changes_nothing(db: &dyn Database) {
+/// A batch that is sent again, because its reply was lost, changes nothing and is not
+/// late, whatever has happened to its tasks since.
+pub async fn repeated_record_changes_nothing(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(5).await;
     let mut engine = fixture.engine("a").await;
@@ -197,7 +197,7 @@ pub async fn repeated_record_changes_nothing(db: &dyn Database) {
 
 async fn send_again(
     fixture: &Fixture,
-    holds: &[HeldAttempt],
+    holds: &[TestAttempt],
     send: impl AsyncFn() -> Vec<AttemptId>,
 ) {
     let mut before = Vec::new();
@@ -211,7 +211,7 @@ async fn send_again(
 }
 
 /// A batch in any order ends every attempt in it.
-pub async fn large_record_batch_in_any_order(db: &dyn Database) {
+pub async fn large_record_batch_in_any_order(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(1000).await;
     let mut engine = fixture.engine("a").await;
@@ -237,9 +237,8 @@ pub async fn large_record_batch_in_any_order(db: &dyn Database) {
     }
 }
 
-/// Only the attempts that somebody else has ended are late; the rest of the
-/// batch is recorded.
-pub async fn only_late_results_are_late(db: &dyn Database) {
+/// Only attempts that were ended by others are late. The rest of the batch is recorded.
+pub async fn only_late_results_are_late(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(4).await;
     let mut engine = fixture.engine("a").await;
@@ -248,7 +247,7 @@ pub async fn only_late_results_are_late(db: &dyn Database) {
     let taken = engine.reclaim_unknown(vec![lost[0].claim_id]).await;
     assert_eq!(taken.len(), 2);
     let holds = [&kept[0], &lost[1], &kept[1], &lost[0]];
-    let mut late = engine.record(&holds.map(HeldAttempt::succeeds)).await;
+    let mut late = engine.record(&holds.map(TestAttempt::succeeds)).await;
     late.sort();
     assert_eq!(late, [lost[0].id(), lost[1].id()]);
     for hold in &kept {
@@ -262,27 +261,27 @@ pub async fn only_late_results_are_late(db: &dyn Database) {
     }
 }
 
-/// A claim is gone once the engine says that all of it has ended.
-pub async fn finished_claims_are_removed(db: &dyn Database) {
+/// A claim is removed when all of its attempts have ended.
+pub async fn finished_claims_are_removed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(4).await;
     let mut engine = fixture.engine("a").await;
     let first = engine.claim(2).await;
     let second = engine.claim(2).await;
-    let endings: Vec<_> = first.iter().map(HeldAttempt::succeeds).collect();
+    let endings: Vec<_> = first.iter().map(TestAttempt::succeeds).collect();
     assert_eq!(engine.record(&endings).await, []);
     engine.finish(first[0].claim_id).await;
     assert_eq!(engine.heartbeat().await.claims, [second[0].claim_id]);
     engine.finish(first[0].claim_id).await;
-    let endings: Vec<_> = second.iter().map(HeldAttempt::fails).collect();
+    let endings: Vec<_> = second.iter().map(TestAttempt::fails).collect();
     assert_eq!(engine.record(&endings).await, []);
     engine.finish(second[0].claim_id).await;
     assert_eq!(engine.heartbeat().await.claims, []);
 }
 
-/// Of a claim with one long task, only that one runs, even when another task
-/// of the same claim has gone on to its next attempt elsewhere.
-pub async fn only_unended_attempts_are_running(db: &dyn Database) {
+/// Of a claim with one long task, only that task is running, even if another task of the
+/// claim is in its next attempt on another engine.
+pub async fn only_unended_attempts_are_running(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(4).await;
     let mut engine = fixture.engine("a").await;
@@ -315,9 +314,9 @@ pub async fn only_unended_attempts_are_running(db: &dyn Database) {
     assert_eq!(executions[1].status, ExecutionStatus::Running);
 }
 
-/// What an engine records after it was declared lost, but before anybody took
-/// its tasks back, counts: whoever ends an attempt first decides.
-pub async fn lost_engine_may_record_first(db: &dyn Database) {
+/// A record of a lost engine counts if its tasks have not been reclaimed yet: the first
+/// record of an attempt decides.
+pub async fn lost_engine_may_record_first(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(2).await;
     let mut engine = fixture.engine("a").await;

@@ -1,5 +1,5 @@
-//! Recovery: a crash is a failure like any other, an answer that was lost
-//! costs nothing, and nobody takes from the living.
+//! Recovery: a crash counts as a failure, a lost reply costs no retry, and live engines
+//! keep their tasks.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::CancelReport;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{
     Fixture, WORK, expect_wait, new_instance, new_task, sample_error, with_classes,
     with_expired_lease,
 };
 
-/// The attempts of a lost engine end as failures, on record like all others.
-pub async fn crash_is_recorded(db: &dyn Database) {
+/// The attempts of a lost engine end as recorded failures.
+pub async fn crash_is_recorded(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -61,9 +61,9 @@ pub async fn crash_is_recorded(db: &dyn Database) {
     assert_eq!(fixture.instances(Some("a")).await[0].held, 0);
 }
 
-/// The rule that the lost engine had for the class decides: how long to wait,
-/// when to give up, and never to retry what must not be.
-pub async fn class_retry_rule_decides(db: &dyn Database) {
+/// The rule that the lost engine had for the class decides about the delay and the number
+/// of retries.
+pub async fn class_retry_rule_decides(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let every = RetryRule::every(Duration::from_millis(5500), 2);
     let rules = [("often", every), ("never", RetryRule::never())];
@@ -91,8 +91,8 @@ pub async fn class_retry_rule_decides(db: &dyn Database) {
     }
 }
 
-/// What a task says in its context goes before the rule of its class.
-pub async fn task_retry_rule_overrides_class(db: &dyn Database) {
+/// The rule in the context of a task overrides that of its class.
+pub async fn task_retry_rule_overrides_class(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let rules =
         [("often", RetryRule::every(Duration::from_secs(5), 9)), ("never", RetryRule::never())];
@@ -106,9 +106,9 @@ pub async fn task_retry_rule_overrides_class(db: &dyn Database) {
     assert_eq!(expect_wait(next), (Duration::from_millis(1500), 1));
 }
 
-/// A context that says nonsense about retries does not stand in the way of
-/// recovery, neither for its own task nor for the others of the engine.
-pub async fn invalid_retry_rule_allows_recovery(db: &dyn Database) {
+/// An invalid retry rule in a context does not prevent recovery of this task or of
+/// others.
+pub async fn invalid_retry_rule_allows_recovery(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let rules = [(WORK, RetryRule::every(Duration::from_secs(5), 9))];
     let mut odd = new_task(WORK);
@@ -125,7 +125,7 @@ pub async fn invalid_retry_rule_allows_recovery(db: &dyn Database) {
 }
 
 /// A crash counts against the rule together with the failures before it.
-pub async fn crash_counts_as_failure(db: &dyn Database) {
+pub async fn crash_counts_as_failure(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let rule = RetryRule::every(Duration::ZERO, 1);
     let id = fixture.create_work(1).await[0];
@@ -141,8 +141,8 @@ pub async fn crash_counts_as_failure(db: &dyn Database) {
     assert_eq!(fixture.status(id).await, TaskStatus::Failed);
 }
 
-/// A late result of a lost engine changes nothing, and is kept as evidence.
-pub async fn late_result_is_kept_as_evidence(db: &dyn Database) {
+/// A late result of a lost engine changes nothing and is kept as evidence.
+pub async fn late_result_is_kept_as_evidence(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(2).await;
     let mut zombie = fixture.engine("zombie").await;
@@ -187,9 +187,8 @@ pub async fn late_result_is_kept_as_evidence(db: &dyn Database) {
     }
 }
 
-/// Nothing is taken from an engine whose life is not over on record, even if
-/// its lease has run out.
-pub async fn live_engine_keeps_its_attempts(db: &dyn Database) {
+/// No task of a session that has not ended is reclaimed, even if its lease has expired.
+pub async fn live_engine_keeps_its_attempts(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(2).await;
     let mut alive = fixture.engine("alive").await;
@@ -203,7 +202,7 @@ pub async fn live_engine_keeps_its_attempts(db: &dyn Database) {
 }
 
 /// Also an engine that stopped in good order may have left something.
-pub async fn stopped_engine_attempts_are_reclaimed(db: &dyn Database) {
+pub async fn stopped_engine_attempts_are_reclaimed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -218,9 +217,9 @@ pub async fn stopped_engine_attempts_are_reclaimed(db: &dyn Database) {
     assert_eq!(other.heartbeat().await.orphaned, []);
 }
 
-/// Claims that their engine does not know go back to wait, at no cost, and
-/// only they: not its other claims, nor anybody else's.
-pub async fn unknown_claims_are_released(db: &dyn Database) {
+/// Claims that their engine does not know are released without using a retry. Other
+/// claims of this or other engines are not.
+pub async fn unknown_claims_are_released(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     fixture.create_work(6).await;
     let mut engine = fixture.engine("a").await;
@@ -258,9 +257,9 @@ pub async fn unknown_claims_are_released(db: &dyn Database) {
     assert_eq!((again.id().attempt, again.task.retry_number), (2, 0));
 }
 
-/// A cancel_request to cancel outlives the engine that could have granted it: the
-/// attempt ends cancelled, not with a retry.
-pub async fn recovery_applies_cancel_request(db: &dyn Database) {
+/// A cancel request survives its engine: the attempt ends as cancelled and is not
+/// retried.
+pub async fn recovery_applies_cancel_request(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(2).await;
     let mut engine = fixture.engine("a").await;
@@ -284,8 +283,8 @@ pub async fn recovery_applies_cancel_request(db: &dyn Database) {
     }
 }
 
-/// Claims of nobody are nothing to take back.
-pub async fn recovery_of_unknown_instance_is_empty(db: &dyn Database) {
+/// The recovery of an unknown instance finds no claims.
+pub async fn recovery_of_unknown_instance_is_empty(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let engine = fixture.engine("a").await;
     assert_eq!(engine.reclaim_unknown(vec![]).await, []);
@@ -296,7 +295,7 @@ pub async fn recovery_of_unknown_instance_is_empty(db: &dyn Database) {
     assert_eq!(taken.expect("reclaim"), []);
 }
 
-/// Loses an engine that holds whatever is due; what comes next for this task.
+/// Loses an engine that holds all due tasks. Returns the next state of this task.
 async fn crash(fixture: &Fixture, rules: &[(&str, RetryRule)], id: TaskId) -> NextState {
     let mut engine = fixture.register(with_classes(new_instance("mortal"), rules)).await;
     engine.claim_all(10).await;

@@ -1,21 +1,21 @@
-//! What attempts say while they run: progress and logs.
+//! Reports of running attempts: progress and logs.
 
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::AttemptId;
-use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, Progress, Report};
+use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, ProgressReport, Report};
 use task_engine_core::task::{TaskId, TaskStatus};
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt};
 use crate::waiting::race;
 
 const ALL: LogFilter =
     LogFilter { attempt: None, after: None, before: None, newest: false, limit: 10_000 };
 
-/// What was said can be read while the attempt runs and after its end, with
+/// Reported progress and log lines can be read while the attempt runs and after its end, with
 /// times of the database's clock.
-pub async fn reports_are_recorded(db: &dyn Database) {
+pub async fn reports_are_recorded(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let silent = fixture.create_work(1).await[0];
@@ -25,15 +25,15 @@ pub async fn reports_are_recorded(db: &dyn Database) {
     assert_eq!(fixture.details(id).await.executions[0].progress, None);
 
     let two_seconds = Duration::from_secs(2);
-    let mut report = said(hold.id(), 1, &["begun", "goes on"]);
-    report.progress = Some(Progress::new(12.5, "first half"));
+    let mut report = report_with(hold.id(), 1, &["begun", "goes on"]);
+    report.progress = Some(ProgressReport::new(12.5, "first half"));
     report.lines[1].level = LogLevel::Warn;
     report.lines[0].at -= two_seconds;
-    tell(&fixture, &[report]).await;
+    send_reports(&fixture, &[report]).await;
 
     for ended in [false, true] {
         let execution = fixture.details(id).await.executions.remove(0);
-        let progress = execution.progress.expect("it has said so");
+        let progress = execution.progress.expect("progress");
         assert_eq!((progress.percent, progress.message.as_str()), (12.5, "first half"));
         assert_eq!(execution.log_lines, 2);
         let log = logs(&fixture, id, ALL).await;
@@ -53,32 +53,32 @@ pub async fn reports_are_recorded(db: &dyn Database) {
     assert_eq!((silent.progress, silent.log_lines), (None, 0));
 }
 
-/// An answer is lost, and the same is sent again, with more or without; what is
-/// older than what is on record changes nothing.
-pub async fn repeated_report_changes_nothing(db: &dyn Database) {
+/// A report is sent again because its reply was lost, with more lines or without. An
+/// older report changes nothing.
+pub async fn repeated_report_changes_nothing(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
-    let mut first = said(hold.id(), 1, &["one"]);
-    first.progress = Some(Progress::new(10.0, "one"));
-    let mut second = said(hold.id(), 2, &["one, otherwise", "two"]);
-    second.progress = Some(Progress::new(20.0, "two"));
+    let mut first = report_with(hold.id(), 1, &["one"]);
+    first.progress = Some(ProgressReport::new(10.0, "one"));
+    let mut second = report_with(hold.id(), 2, &["one, otherwise", "two"]);
+    second.progress = Some(ProgressReport::new(20.0, "two"));
     for report in [&first, &first, &second, &second, &first] {
-        tell(&fixture, std::slice::from_ref(report)).await;
+        send_reports(&fixture, std::slice::from_ref(report)).await;
         let lines = i32::try_from(logs(&fixture, id, ALL).await.len()).expect("few");
         assert_eq!(lines, fixture.details(id).await.executions[0].log_lines);
     }
     let log = logs(&fixture, id, ALL).await;
     let texts: Vec<_> = log.iter().map(|row| row.message.as_str()).collect();
     assert_eq!(texts, ["one", "two"], "the first word counts");
-    let progress = fixture.details(id).await.executions.remove(0).progress.expect("said");
+    let progress = fixture.details(id).await.executions.remove(0).progress.expect("progress");
     assert_eq!((progress.percent, progress.message.as_str()), (20.0, "two"), "the newest counts");
-    tell(&fixture, &[]).await;
+    send_reports(&fixture, &[]).await;
 }
 
 /// Lines are found by attempt, from a position on, and from the end.
-pub async fn logs_are_read_in_pages(db: &dyn Database) {
+pub async fn logs_are_read_in_pages(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -86,11 +86,11 @@ pub async fn logs_are_read_in_pages(db: &dyn Database) {
     for attempt in 1..=3 {
         let hold = engine.claim_one().await;
         assert_eq!(hold.id().attempt, attempt);
-        let mut report = said(hold.id(), 1, &["a", "b", "c", "d"]);
+        let mut report = report_with(hold.id(), 1, &["a", "b", "c", "d"]);
         // One was dropped, and one more at the end.
         report.lines.remove(1);
         report.lines_total = 5;
-        tell(&fixture, &[report]).await;
+        send_reports(&fixture, &[report]).await;
         assert_eq!(engine.record(&[hold.fails_and_retries(Duration::ZERO)]).await, []);
         expected.extend([1, 3, 4].map(|line| (attempt, line)));
     }
@@ -117,32 +117,32 @@ pub async fn logs_are_read_in_pages(db: &dyn Database) {
     assert!(executions.iter().all(|execution| execution.log_lines == 5));
 }
 
-/// Text of every kind comes back as it went in.
-pub async fn hostile_log_text_is_kept(db: &dyn Database) {
+/// Text of every kind is read back unchanged.
+pub async fn hostile_log_text_is_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
     let texts =
         ["", "'; DROP TABLE x; --", "\u{1b}[2J\r\n\t", "日本 \u{202e} 👩‍👩‍👧", "%s {} \\ \" NULL"];
-    let mut report = said(hold.id(), 1, &texts);
-    report.progress = Some(Progress::new(0.0, texts[2]));
+    let mut report = report_with(hold.id(), 1, &texts);
+    report.progress = Some(ProgressReport::new(0.0, texts[2]));
     let long = "x".repeat(100_000);
     report.lines.push(LogLine::new(6, LogLevel::Error, &long));
     report.lines_total = 6;
-    tell(&fixture, &[report]).await;
+    send_reports(&fixture, &[report]).await;
     let log = logs(&fixture, id, ALL).await;
     for (row, text) in log.iter().zip(texts) {
         assert_eq!(row.message, text);
     }
     assert!(log[5].message.ends_with("(100000 bytes in all)"), "it was cut");
-    let progress = fixture.details(id).await.executions.remove(0).progress.expect("said");
+    let progress = fixture.details(id).await.executions.remove(0).progress.expect("progress");
     assert_eq!(progress.message, texts[2]);
 }
 
-/// What an attempt says after it was declared lost is kept, and changes nothing
-/// about its task, nor about the attempt that came after it.
-pub async fn lost_instance_may_report(db: &dyn Database) {
+/// A report of a lost attempt is stored. It changes neither its task nor the next
+/// attempt.
+pub async fn lost_instance_may_report(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -150,54 +150,55 @@ pub async fn lost_instance_may_report(db: &dyn Database) {
     assert!(fixture.declare_lost(engine.id).await);
     assert_eq!(fixture.recover(engine.id).await.len(), 1);
     let waiting = fixture.details(id).await;
-    tell(&fixture, &[said(zombie.id(), 1, &["still here"])]).await;
+    send_reports(&fixture, &[report_with(zombie.id(), 1, &["still here"])]).await;
     let after = fixture.details(id).await;
     assert_eq!(after.row, waiting.row);
     assert_eq!(after.executions.len(), 1);
     assert_eq!(after.executions[0].log_lines, 1);
 }
 
-/// Retention removes what was said with the task, and nothing is written about
-/// a task that is gone.
-pub async fn retention_removes_reports(db: &dyn Database) {
+/// Retention removes reports with their task, and no report is written about a removed
+/// task.
+pub async fn retention_removes_reports(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
     let hold = engine.claim_one().await;
-    let mut report = said(hold.id(), 1, &["one", "two"]);
-    report.progress = Some(Progress::new(50.0, ""));
-    tell(&fixture, &[report.clone()]).await;
+    let mut report = report_with(hold.id(), 1, &["one", "two"]);
+    report.progress = Some(ProgressReport::new(50.0, ""));
+    send_reports(&fixture, &[report.clone()]).await;
     assert_eq!(engine.record(&[hold.succeeds()]).await, []);
     engine.finish(hold.claim_id).await;
     let pruned = fixture.store.prune(TaskStatus::Stopped, Duration::ZERO, 10).await;
     assert_eq!(pruned.expect("prune"), 1);
     assert_eq!(logs(&fixture, id, ALL).await, []);
     report.version = 2;
-    tell(&fixture, &[report]).await;
+    send_reports(&fixture, &[report]).await;
     assert_eq!(logs(&fixture, id, ALL).await, [], "nothing is left behind");
 }
 
-/// A task is removed at the very moment when something is written about it:
-/// no half of it stays. (What is left behind, `verify` finds.)
-pub async fn report_and_retention_leave_whole_tasks(db: &dyn Database) {
+/// A report is written while its task is removed: either both remain or neither.
+/// (`verify` finds leftovers.)
+pub async fn report_and_retention_leave_whole_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for round in 0..40 {
         let ids = fixture.create_work(5).await;
         let holds = engine.claim(5).await;
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
         assert_eq!(engine.record(&endings).await, []);
         engine.finish(holds[0].claim_id).await;
-        let reports: Vec<_> = holds.iter().map(|hold| said(hold.id(), 1, &["last"])).collect();
+        let reports: Vec<_> =
+            holds.iter().map(|hold| report_with(hold.id(), 1, &["last"])).collect();
         let (speaker, keeper) = (fixture.clone(), other.clone());
         let ((), removed) = race(
             async move {
-                // Those that retention had locked are sent again, until they
-                // are written or gone.
+                // Reports about tasks that retention had locked are sent again, until
+                // they are written or the task is removed.
                 let mut left = reports;
                 while !left.is_empty() {
-                    let passed_over = speaker.store.report(&left).await.expect("report");
+                    let passed_over = speaker.store.report(&left).await.expect("progress");
                     left.retain(|report| passed_over.contains(&report.id));
                 }
             },
@@ -215,8 +216,8 @@ pub async fn report_and_retention_leave_whole_tasks(db: &dyn Database) {
     }
 }
 
-/// Lines numbered from 1, said now.
-fn said(id: AttemptId, version: i64, texts: &[&str]) -> Report {
+/// Lines numbered from 1, logged now.
+fn report_with(id: AttemptId, version: i64, texts: &[&str]) -> Report {
     let lines = (1..).zip(texts).map(|(line, text)| LogLine {
         line,
         level: LogLevel::Info,
@@ -228,8 +229,8 @@ fn said(id: AttemptId, version: i64, texts: &[&str]) -> Report {
     Report { id, version, lines_total, progress: None, lines }
 }
 
-async fn tell(fixture: &Fixture, reports: &[Report]) {
-    let passed_over = fixture.store.report(reports).await.expect("report");
+async fn send_reports(fixture: &Fixture, reports: &[Report]) {
+    let passed_over = fixture.store.report(reports).await.expect("progress");
     assert_eq!(passed_over, [], "no other session has locked them");
 }
 

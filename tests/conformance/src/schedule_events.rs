@@ -1,5 +1,4 @@
-//! What happens to a schedule beside its firing leaves a bounded trace: slots that
-//! were skipped, and tasks that were created by hand.
+//! Events of a schedule: skipped slots and manual tasks. Their number is bounded.
 
 use std::time::Duration;
 
@@ -11,12 +10,12 @@ use task_engine_core::schedule::{Missed, Overlap};
 use task_engine_core::unique::{Scope, Unique};
 use task_engine_store::schedules::Schedules;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_task};
 use crate::schedules::{HOUR, fire_due, hourly, put_due, row};
 
-/// Five slots passed without an engine: one row says which were let go.
-pub async fn missed_slots_are_recorded(db: &dyn Database) {
+/// Five slots passed without an engine: one row names the skipped ones.
+pub async fn missed_slots_are_recorded(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let first = put_due(&fixture, &hourly("last").missed(Missed::Last), 4).await;
     put_due(&fixture, &hourly("all").missed(Missed::All(9)), 4).await;
@@ -32,9 +31,9 @@ pub async fn missed_slots_are_recorded(db: &dyn Database) {
     assert_eq!(history, ["fired", "4 slots skipped"]);
 }
 
-/// A range of skipped slots that goes on stays one row; after a slot has fired,
-/// another range begins.
-pub async fn continued_skips_extend_one_event(db: &dyn Database) {
+/// A range of skipped slots that continues stays one row. After a slot has fired, a new
+/// range begins.
+pub async fn continued_skips_extend_one_event(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let slot = put_due(&fixture, &hourly("a").overlap(Overlap::Skip), 0).await;
     let skip = async |hours: i32, slots: i64| {
@@ -70,8 +69,8 @@ pub async fn continued_skips_extend_one_event(db: &dyn Database) {
     assert_eq!(slots, [2, 5]);
 }
 
-/// A task by hand is recorded with who asked for it; one that was kept is not.
-pub async fn manual_runs_are_recorded(db: &dyn Database) {
+/// A manual task is recorded with its requester. A task that was kept is not recorded.
+pub async fn manual_runs_are_recorded(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let schedules = Schedules::of(&*fixture.store);
     schedules.add(&hourly("a")).await.expect("add");
@@ -90,7 +89,7 @@ pub async fn manual_runs_are_recorded(db: &dyn Database) {
 }
 
 /// The newest are kept, and none outlives its schedule.
-pub async fn old_schedule_events_are_removed(db: &dyn Database) {
+pub async fn old_schedule_events_are_removed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let schedules = Schedules::of(&*fixture.store);
     schedules.add(&hourly("a")).await.expect("add");

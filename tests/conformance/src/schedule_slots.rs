@@ -7,15 +7,15 @@ use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, Firing};
 use task_engine_core::schedule::{Missed, Overlap, Schedule};
 use task_engine_core::task::TaskStatus;
 use task_engine_store::error::StoreError;
-use task_engine_store::schedules::{Done, ScheduleError, Schedules};
+use task_engine_store::schedules::{ChangeOutcome, ScheduleError, Schedules};
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_task};
 use crate::schedules::{HOUR, fire_due, hourly, often, put, put_due, row};
 use crate::waiting::wait_for;
 
 /// After hours without an engine: none, the last, or all up to a bound.
-pub async fn missed_slots_follow_policy(db: &dyn Database) {
+pub async fn missed_slots_follow_policy(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for (missed, expected) in
         [(Missed::Skip, 0), (Missed::Last, 1), (Missed::All(100), 5), (Missed::All(3), 3)]
@@ -38,7 +38,7 @@ pub async fn missed_slots_follow_policy(db: &dyn Database) {
 
 /// Waiting, held, or waiting for a retry: a task that has not ended leaves the
 /// next slot out. Ended or removed: the next slot fires.
-pub async fn overlapping_slot_is_skipped(db: &dyn Database) {
+pub async fn overlapping_slot_is_skipped(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     Schedules::of(&*fixture.store).add(&often("a").overlap(Overlap::Skip)).await.expect("add");
@@ -69,9 +69,9 @@ pub async fn overlapping_slot_is_skipped(db: &dyn Database) {
     assert_eq!(tasks().await, 2, "one is gone, and one has come");
 }
 
-/// The slot stays due until the task has ended; those that came meanwhile become
+/// The slot stays due until the task has ended. Slots that pass in the meantime become
 /// one.
-pub async fn overlapping_slot_waits_for_task(db: &dyn Database) {
+pub async fn overlapping_slot_waits_for_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     Schedules::of(&*fixture.store).add(&often("a").overlap(Overlap::Wait)).await.expect("add");
@@ -80,7 +80,7 @@ pub async fn overlapping_slot_waits_for_task(db: &dyn Database) {
     for round in 1..4 {
         until_blocked(&fixture, 1).await;
         assert_eq!(fire_due(&fixture).await, 0, "it waits");
-        // What somebody computed before the task was seen is refused.
+        // A decision that was made before the task existed is refused.
         let seen = row(&fixture, "a").await;
         let slot = seen.state.next_at.expect("a slot");
         let hasty = Firing {
@@ -100,8 +100,8 @@ pub async fn overlapping_slot_waits_for_task(db: &dyn Database) {
     }
 }
 
-/// With a policy that makes all good, they come one after the other.
-pub async fn waiting_missed_slots_run_in_order(db: &dyn Database) {
+/// With the policy `all`, they run one after the other.
+pub async fn waiting_missed_slots_run_in_order(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let rule = minutes_ago(&fixture, 30).await;
@@ -122,9 +122,8 @@ pub async fn waiting_missed_slots_run_in_order(db: &dyn Database) {
     assert!(fired.windows(2).all(|pair| pair[0].slot.duration_since(pair[1].slot) == HOUR));
 }
 
-/// A crowd of schedules that wait for tasks, all due for longer, does not keep
-/// another one from being found.
-pub async fn waiting_slot_hides_no_other(db: &dyn Database) {
+/// Many schedules that wait for tasks, all due for longer, do not hide another one.
+pub async fn waiting_slot_hides_no_other(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for n in 0..20 {
         let schedule = often(&format!("w{n}")).overlap(Overlap::Wait);
@@ -138,23 +137,24 @@ pub async fn waiting_slot_hides_no_other(db: &dyn Database) {
     assert_eq!(due.rows[0].row.name, "a");
 }
 
-/// Nothing fires meanwhile, and what passed meanwhile does not fire after.
-pub async fn paused_schedule_fires_nothing(db: &dyn Database) {
+/// A paused schedule does not fire, and slots that passed during the pause do not fire
+/// later.
+pub async fn paused_schedule_fires_nothing(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let schedules = Schedules::of(&*fixture.store);
     put_due(&fixture, &hourly("a"), 3).await;
-    assert_eq!(schedules.pause("a", Some("audit")).await.expect("pause"), Done::Changed);
-    assert_eq!(schedules.pause("a", Some("audit")).await.expect("pause"), Done::Unchanged);
+    assert_eq!(schedules.pause("a", Some("audit")).await.expect("pause"), ChangeOutcome::Changed);
+    assert_eq!(schedules.pause("a", Some("audit")).await.expect("pause"), ChangeOutcome::Unchanged);
     assert_eq!(fire_due(&fixture).await, 0);
     let paused = row(&fixture, "a").await;
     assert_eq!(paused.state.paused.expect("paused").reason.as_deref(), Some("audit"));
     // A new definition does not wake it.
     let changed = schedules.declare(&hourly("a").missed(Missed::All(9))).await.expect("declare");
-    assert_eq!(changed, Done::Changed);
+    assert_eq!(changed, ChangeOutcome::Changed);
     assert!(row(&fixture, "a").await.state.paused.is_some());
     let now = fixture.store.due_schedules(1).await.expect("due").now;
-    assert_eq!(schedules.resume("a").await.expect("resume"), Done::Changed);
-    assert_eq!(schedules.resume("a").await.expect("resume"), Done::Unchanged);
+    assert_eq!(schedules.resume("a").await.expect("resume"), ChangeOutcome::Changed);
+    assert_eq!(schedules.resume("a").await.expect("resume"), ChangeOutcome::Unchanged);
     assert_eq!(fire_due(&fixture).await, 0, "what passed is over");
     assert!(row(&fixture, "a").await.state.next_at.expect("it goes on") > now);
     for missing in [schedules.pause("b", None).await, schedules.resume("b").await] {
@@ -164,14 +164,14 @@ pub async fn paused_schedule_fires_nothing(db: &dyn Database) {
 
 /// A slot that is due and not fired yet is fired by the new definition, if that
 /// has the same slots.
-pub async fn task_change_keeps_missed_slot(db: &dyn Database) {
+pub async fn task_change_keeps_missed_slot(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let schedules = Schedules::of(&*fixture.store);
     let slot = put_due(&fixture, &hourly("a"), 0).await;
     let other = new_task("other").priority(3);
     let changed = Schedule::cron("a", "0 * * * *").new_task(other);
-    assert_eq!(schedules.declare(&changed).await.expect("declare"), Done::Changed);
-    assert_eq!(schedules.declare(&changed).await.expect("declare"), Done::Unchanged);
+    assert_eq!(schedules.declare(&changed).await.expect("declare"), ChangeOutcome::Changed);
+    assert_eq!(schedules.declare(&changed).await.expect("declare"), ChangeOutcome::Unchanged);
     assert_eq!(fire_due(&fixture).await, 1);
     let after = row(&fixture, "a").await;
     assert_eq!(after.last_slot, Some(slot));
@@ -186,8 +186,8 @@ pub async fn task_change_keeps_missed_slot(db: &dyn Database) {
     }
 }
 
-/// The key of fired slots is the last word: the whole call is taken back.
-pub async fn fired_slot_never_fires_again(db: &dyn Database) {
+/// The key of fired slots decides: the whole call is rolled back.
+pub async fn fired_slot_never_fires_again(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let slot = put_due(&fixture, &hourly("a"), 0).await;
     put_due(&fixture, &hourly("b"), 0).await;
@@ -208,7 +208,7 @@ pub async fn fired_slot_never_fires_again(db: &dyn Database) {
 }
 
 /// The newest ones are kept, a bounded number of them.
-pub async fn old_slots_are_removed(db: &dyn Database) {
+pub async fn old_slots_are_removed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let schedule = Schedule::every("a", Duration::from_secs(3600))
         .new_task(new_task(WORK))
@@ -220,7 +220,7 @@ pub async fn old_slots_are_removed(db: &dyn Database) {
             assert_eq!(fire_due(&fixture).await, 1);
             continue;
         }
-        // Slots of the future, as if time had passed.
+        // Slots in the future, as if time had passed.
         let seen = row(&fixture, "a").await;
         let first = seen.state.next_at.expect("a slot");
         let slots = (0..70).map(|n| (first + HOUR * n, new_task(WORK))).collect();
@@ -244,7 +244,7 @@ pub async fn old_slots_are_removed(db: &dyn Database) {
 }
 
 /// A slot whose task was removed is forgotten, and still does not fire again.
-pub async fn retention_removes_slots_with_tasks(db: &dyn Database) {
+pub async fn retention_removes_slots_with_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let slot = put_due(&fixture, &hourly("a"), 0).await;
@@ -259,7 +259,7 @@ pub async fn retention_removes_slots_with_tasks(db: &dyn Database) {
     assert!(row.state.next_at > Some(slot), "it goes on");
 }
 
-/// A rule for every hour whose last slot was about so many minutes ago.
+/// A rule for every hour whose last slot was about this many minutes ago.
 async fn minutes_ago(fixture: &Fixture, minutes: i64) -> String {
     let now = fixture.store.due_schedules(1).await.expect("due").now;
     let then = now - SignedDuration::from_mins(minutes);
@@ -274,7 +274,7 @@ async fn until_due(fixture: &Fixture) {
     .await;
 }
 
-/// Waits until so many schedules are due whose tasks have not ended.
+/// Waits until this many schedules are due whose tasks have not ended.
 async fn until_blocked(fixture: &Fixture, number: usize) -> Timestamp {
     wait_for("slots come and wait", async || {
         let due = fixture.store.due_schedules(1).await.expect("due");

@@ -16,15 +16,15 @@ use task_engine_core::unique::{Creation, Scope, Unique};
 use task_engine_store::contract::{Store, WakeUp};
 use task_engine_store::schedules::{ScheduleError, Schedules};
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_task};
 use crate::waiting::{race, run_concurrently, wait_for, within};
 
 pub(crate) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const ROUNDS: usize = 25;
 
-/// Everything that is written comes back, also what only an operator sees.
-pub async fn schedule_round_trips_unchanged(db: &dyn Database) {
+/// All fields of a schedule are read back unchanged.
+pub async fn schedule_round_trips_unchanged(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let (none, now) = fixture.store.schedule("nightly").await.expect("schedule");
     assert_eq!(none, None);
@@ -54,9 +54,9 @@ pub async fn schedule_round_trips_unchanged(db: &dyn Database) {
     assert_eq!(names(Some("a"), 2).await, ["b", "c"]);
 }
 
-/// A write that is based on an older version, or on no schedule where there is
-/// one, changes nothing.
-pub async fn stale_schedule_version_is_not_written(db: &dyn Database) {
+/// A write that is based on an older version, or on no schedule where there is one,
+/// changes nothing.
+pub async fn stale_schedule_version_is_not_written(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let state = state(&fixture, &hourly("a")).await;
     let write = |expected| ScheduleWrite { name: "a".into(), expected, state: state.clone() };
@@ -65,7 +65,7 @@ pub async fn stale_schedule_version_is_not_written(db: &dyn Database) {
     let first = row(&fixture, "a").await.version;
     assert!(fixture.store.write_schedule(&write(Some(first))).await.expect("write"));
     assert!(!fixture.store.write_schedule(&write(Some(first))).await.expect("write"));
-    // Of many who write at once, one does.
+    // Of many concurrent writers, one succeeds.
     let seen = row(&fixture, "a").await.version;
     let written = run_concurrently(others(db).await.into_iter().map(|other| {
         let write = write(Some(seen));
@@ -77,9 +77,9 @@ pub async fn stale_schedule_version_is_not_written(db: &dyn Database) {
     assert!(matches!(again, Err(ScheduleError::Exists(_))), "{again:?}");
 }
 
-/// Due ones come with the database's time, the longest due first; the rest is
-/// told as a wait.
-pub async fn only_due_schedules_are_found(db: &dyn Database) {
+/// Due schedules are returned with the database's time, the longest due first, and with
+/// the time until the next one.
+pub async fn only_due_schedules_are_found(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let nothing = fixture.store.due_schedules(10).await.expect("due");
     assert!(nothing.rows.is_empty() && nothing.next_in.is_none() && !nothing.blocked);
@@ -99,9 +99,9 @@ pub async fn only_due_schedules_are_found(db: &dyn Database) {
     assert_eq!(one.rows[0].row.name, "later");
 }
 
-/// The task is as the schedule says, due at its slot, and its context says where
-/// it comes from.
-pub async fn slot_creates_its_task(db: &dyn Database) {
+/// The task has the values of the schedule, is due at its slot, and its context names the
+/// schedule.
+pub async fn slot_creates_its_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let parameters = Json::parse(r#"{"n":123456789012345678901234567890}"#).expect("JSON");
     let mut task = NewTask::new(WORK, parameters.clone()).expect("a task").priority(7);
@@ -126,8 +126,8 @@ pub async fn slot_creates_its_task(db: &dyn Database) {
     assert!(next > slot && next.duration_since(slot) <= HOUR, "{next}");
 }
 
-/// However many engines fire a slot at once: one task.
-pub async fn one_engine_fires_each_slot(db: &dyn Database) {
+/// Concurrent engines create one task for a slot.
+pub async fn one_engine_fires_each_slot(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let others = others(db).await;
     put_due(&fixture, &hourly("a"), 0).await;
@@ -148,7 +148,7 @@ pub async fn one_engine_fires_each_slot(db: &dyn Database) {
         let firings = [by_hand("a").await, by_hand("b").await];
         let won = run_concurrently(others.iter().enumerate().map(|(n, other)| {
             let (mut firings, other) = (firings.clone(), other.clone());
-            // In any order: nobody waits for anybody in a circle.
+            // In any order, without deadlocks.
             if n % 2 == 1 {
                 firings.reverse();
             }
@@ -162,8 +162,8 @@ pub async fn one_engine_fires_each_slot(db: &dyn Database) {
         for (id, won) in won.into_iter().flatten() {
             assert!(!won || winners.insert(id), "fired twice in round {round}");
         }
-        // Two may have had one schedule each when they came to the other's; then
-        // one of them won with what it had, and all were told the truth.
+        // Two engines may each have locked a schedule that the other one needs. Then one
+        // of them fired its part, and all replies are correct.
         for firing in firings {
             let again = fixture.store.fire_schedules(std::slice::from_ref(&firing)).await;
             let open = !winners.contains(&firing.schedule.id);
@@ -173,9 +173,9 @@ pub async fn one_engine_fires_each_slot(db: &dyn Database) {
     }
 }
 
-/// Either the slot fires by the old definition, or the change comes first and it
-/// does not.
-pub async fn change_and_firing_have_one_winner(db: &dyn Database) {
+/// Either the slot fires by the old definition, or the change comes first and it does not
+/// fire.
+pub async fn change_and_firing_have_one_winner(db: &dyn TestDatabase) {
     let (fixture, other) = (Fixture::open(db).await, Fixture::open(db).await);
     let (mut fired, mut changed) = (0, 0);
     for round in 0..ROUNDS {
@@ -208,9 +208,9 @@ pub async fn change_and_firing_have_one_winner(db: &dyn Database) {
     assert_eq!(fired + changed, ROUNDS, "one of the two");
 }
 
-/// A schedule that goes while it fires takes its slots along, and its task stays
-/// or never was. `verify` has the rest to say.
-pub async fn removal_and_firing_stay_consistent(db: &dyn Database) {
+/// A schedule that is removed while it fires loses its slots, and its task is kept or was
+/// not created. `verify` checks the rest.
+pub async fn removal_and_firing_stay_consistent(db: &dyn TestDatabase) {
     let (fixture, other) = (Fixture::open(db).await, Fixture::open(db).await);
     let mut fired = 0;
     for round in 0..ROUNDS {
@@ -232,8 +232,8 @@ pub async fn removal_and_firing_stay_consistent(db: &dyn Database) {
     }
 }
 
-/// Who has seen the old one fires nothing of the new one.
-pub async fn reused_name_is_new_schedule(db: &dyn Database) {
+/// A decision about the old schedule does not fire the new one.
+pub async fn reused_name_is_new_schedule(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     put_due(&fixture, &hourly("a"), 0).await;
     let due = fixture.store.due_schedules(10).await.expect("due");
@@ -244,8 +244,8 @@ pub async fn reused_name_is_new_schedule(db: &dyn Database) {
     assert!(fixture.list(None).await.is_empty());
 }
 
-/// The record of slots goes with a schedule, what it created stays.
-pub async fn schedule_removal_keeps_tasks(db: &dyn Database) {
+/// The fired slots are removed with the schedule. The created tasks are kept.
+pub async fn schedule_removal_keeps_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     put_due(&fixture, &hourly("a"), 0).await;
     assert_eq!(fire_due(&fixture).await, 1);
@@ -256,8 +256,8 @@ pub async fn schedule_removal_keeps_tasks(db: &dyn Database) {
     assert_eq!(fixture.list(Some(TaskStatus::Waiting)).await.len(), 1);
 }
 
-/// Many schedules cost nothing while they are not due.
-pub async fn due_schedules_are_found_among_many(db: &dyn Database) {
+/// Schedules that are not due cost nothing.
+pub async fn due_schedules_are_found_among_many(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let now = fixture.store.due_schedules(1).await.expect("due").now;
     let template = state(&fixture, &hourly("s")).await;
@@ -280,9 +280,9 @@ pub async fn due_schedules_are_found_among_many(db: &dyn Database) {
     assert_eq!(fire_due(&fixture).await, 0);
 }
 
-/// Whoever sleeps until the next slot hears of a change, here and elsewhere; not
-/// of a firing, which wakes everybody by itself.
-pub async fn schedule_change_wakes(db: &dyn Database) {
+/// A listener that waits for the next slot is notified of a change, on every handle. It
+/// is not notified of a firing, which creates a task and so wakes engines anyway.
+pub async fn schedule_change_wakes(db: &dyn TestDatabase) {
     if !db.receives_wake_ups() {
         return;
     }
@@ -302,22 +302,22 @@ pub async fn schedule_change_wakes(db: &dyn Database) {
         (0..2).all(|n| heard.contains(&(n, WakeUp::Schedule)))
     };
     wait_for("listening begins", async || both().then_some(())).await;
-    let told = async |what: &str| {
+    let expect_wake_up = async |what: &str| {
         within(Duration::from_secs(2), what, async || both().then_some(())).await;
     };
     let forget = || heard.lock().expect("an ear").clear();
     forget();
     schedules.add(&hourly("a")).await.expect("add");
-    told("a new one").await;
+    expect_wake_up("a new one").await;
     forget();
     schedules.pause("a", None).await.expect("pause");
-    told("a pause").await;
+    expect_wake_up("a pause").await;
     forget();
     schedules.remove("a").await.expect("remove");
-    told("a removal").await;
+    expect_wake_up("a removal").await;
     put_due(&fixture, &hourly("b"), 0).await;
-    told("another one").await;
-    // Whatever is still under way arrives before what comes after it.
+    expect_wake_up("another one").await;
+    // Earlier notifications arrive before later ones.
     wait_for("silence", async || {
         forget();
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -332,8 +332,8 @@ pub async fn schedule_change_wakes(db: &dyn Database) {
     listeners.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// The net below lost wake-ups costs no query of its own.
-pub async fn heartbeat_reports_next_slot(db: &dyn Database) {
+/// The fallback for lost wake-ups needs no additional query.
+pub async fn heartbeat_reports_next_slot(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let engine = fixture.engine("a").await;
     assert_eq!(engine.heartbeat().await.next_schedule_in, None);
@@ -345,8 +345,8 @@ pub async fn heartbeat_reports_next_slot(db: &dyn Database) {
     assert_eq!(engine.heartbeat().await.next_schedule_in, Some(Duration::ZERO));
 }
 
-/// A task by hand says which schedule it is of, and moves nothing.
-pub async fn manual_run_is_outside_slots(db: &dyn Database) {
+/// A manual task names its schedule and does not change the next slot.
+pub async fn manual_run_is_outside_slots(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let schedules = Schedules::of(&*fixture.store);
     schedules.add(&hourly("a")).await.expect("add");
@@ -399,7 +399,7 @@ pub(crate) async fn put(fixture: &Fixture, schedule: &Schedule, next_at: Timesta
     assert!(fixture.store.write_schedule(&write).await.expect("write"));
 }
 
-/// Stores a schedule whose last slot, and so many before it, nobody has fired.
+/// Stores a schedule whose last slots, this many, have not fired.
 pub(crate) async fn put_due(fixture: &Fixture, schedule: &Schedule, more: i32) -> Timestamp {
     let now = fixture.store.due_schedules(1).await.expect("due").now;
     let definition = schedule.definition().expect("a definition");
@@ -412,7 +412,7 @@ pub(crate) async fn put_due(fixture: &Fixture, schedule: &Schedule, more: i32) -
 }
 
 /// Other engines.
-async fn others(db: &dyn Database) -> Vec<Arc<dyn Store>> {
+async fn others(db: &dyn TestDatabase) -> Vec<Arc<dyn Store>> {
     let mut others = Vec::new();
     for _ in 0..4 {
         others.push(db.open().await);

@@ -1,5 +1,5 @@
-//! Searches, and what operators do with what they find: every store finds what
-//! the filter means, in steps; an edit, a claim and a removal have one winner.
+//! Searches and operations on their results: every store finds the tasks that match the
+//! filter, in steps, and of an edit, a claim and a removal one wins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,15 +13,14 @@ use task_engine_core::unique::{OnConflict, Unique};
 use task_engine_operations::search::TIMEOUT;
 use task_engine_operations::search::{Search, SearchPage};
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, WORK, new_instance, new_task, task_ids, with_classes};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt, WORK, new_instance, new_task, task_ids, with_classes};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOBODY: TaskId = TaskId(987_654_321);
 
-/// Whatever the filter: what is found is what it means, told by looking at each
-/// task alone.
-pub async fn search_finds_matching_tasks(db: &dyn Database) {
+/// For every filter, the search finds the tasks that match it one by one.
+pub async fn search_finds_matching_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let all = a_mixed_lot(&fixture).await;
     let middle = all[all.len() / 2].row.id;
@@ -90,9 +89,9 @@ pub async fn search_finds_matching_tasks(db: &dyn Database) {
     }
 }
 
-/// A search that matches nothing ends after a step when timeout does, says how
-/// far it came, and comes to its end when it goes on.
-pub async fn rare_match_needs_bounded_steps(db: &dyn Database) {
+/// A search without matches stops after the step in which its time is over, reports how
+/// far it read, and ends when it is continued.
+pub async fn rare_match_needs_bounded_steps(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let rare = fixture.create(new_task("rare")).await;
     fixture.create_all(&vec![new_task("common"); 25_000]).await;
@@ -118,9 +117,9 @@ pub async fn rare_match_needs_bounded_steps(db: &dyn Database) {
     }
 }
 
-/// Tasks that move while a search goes down are found or not, and those that stay
-/// are found, each once.
-pub async fn search_skips_no_task(db: &dyn Database) {
+/// Tasks that change while a search runs are found or not. Tasks that do not change are
+/// found, each once.
+pub async fn search_skips_no_task(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     fixture.create_all(&vec![new_task(WORK); 300]).await;
@@ -132,7 +131,7 @@ pub async fn search_skips_no_task(db: &dyn Database) {
     });
     for _ in 0..30 {
         let holds = engine.claim(10).await;
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::fails).collect();
         engine.record(&endings).await;
     }
     let found = search.await.expect("the search");
@@ -141,9 +140,8 @@ pub async fn search_skips_no_task(db: &dyn Database) {
     assert!(stays.iter().all(|id| once.contains(id)), "those that stay are found");
 }
 
-/// An edit changes what it names, and nothing else; it wakes nobody too early and
-/// nobody too late.
-pub async fn edit_changes_named_fields(db: &dyn Database) {
+/// An edit changes only the named fields, and a changed time wakes engines at that time.
+pub async fn edit_changes_named_fields(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let id = fixture.create(new_task(WORK).after(HOUR).priority(3)).await;
@@ -194,8 +192,8 @@ pub async fn edit_changes_named_fields(db: &dyn Database) {
     assert_eq!((again.task.id.attempt, again.task.retry_number as i32), (2, number));
 }
 
-/// What runs or has ended is not edited.
-pub async fn only_waiting_tasks_are_edited(db: &dyn Database) {
+/// A running or ended task is not edited.
+pub async fn only_waiting_tasks_are_edited(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let ids = fixture.create_work(4).await;
@@ -214,9 +212,9 @@ pub async fn only_waiting_tasks_are_edited(db: &dyn Database) {
     assert_eq!(edit(&fixture, NOBODY, &change).await, EditReport::NotFound);
 }
 
-/// An edit and a claim at once: either the engine has the new parameters, or the
-/// edit says that it came too late and the engine has the old ones.
-pub async fn edit_and_claim_have_one_winner(db: &dyn Database) {
+/// An edit and a claim at the same time: either the engine has the new parameters, or the
+/// edit reports that it came too late and the engine has the old ones.
+pub async fn edit_and_claim_have_one_winner(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
@@ -235,7 +233,7 @@ pub async fn edit_and_claim_have_one_winner(db: &dyn Database) {
         let claiming = async {
             let mut holds = Vec::new();
             while holds.len() < ids.len() {
-                // One that is being edited is passed over, and waits again.
+                // A claim skips a task that is being edited. It waits again afterwards.
                 engine.wake();
                 holds.extend(engine.claim_all(2).await);
             }
@@ -257,14 +255,14 @@ pub async fn edit_and_claim_have_one_winner(db: &dyn Database) {
             *won.entry(is_new).or_insert(0) += 1;
             assert_eq!(hold.task.id.attempt, 1);
         }
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
         assert_eq!(engine.record(&endings).await, []);
     }
     assert_eq!(won.values().sum::<i32>(), 160);
 }
 
-/// Tasks that have ended are removed whole; those that wait or run never.
-pub async fn only_ended_tasks_are_removed(db: &dyn Database) {
+/// An ended task is removed completely. A waiting or running task is never removed.
+pub async fn only_ended_tasks_are_removed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let ids = fixture.create_work(5).await;
@@ -291,7 +289,7 @@ pub async fn only_ended_tasks_are_removed(db: &dyn Database) {
 }
 
 /// With a task its key is free again, and a key that belongs to another stays.
-pub async fn removed_task_frees_its_key(db: &dyn Database) {
+pub async fn removed_task_frees_its_key(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let keyed =
@@ -306,15 +304,15 @@ pub async fn removed_task_frees_its_key(db: &dyn Database) {
     assert_eq!(fixture.create(keyed()).await, new, "its key is not touched");
 }
 
-/// A task that is sent back to wait while it is removed: it waits, or it is gone.
-pub async fn removal_and_retry_have_one_winner(db: &dyn Database) {
+/// A retry and a removal of a task at the same time: the task waits, or it is removed.
+pub async fn removal_and_retry_have_one_winner(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let other = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for round in 0..20 {
         let ids = fixture.create_work(4).await;
         let holds = engine.claim(4).await;
-        let endings: Vec<_> = holds.iter().map(HeldAttempt::fails).collect();
+        let endings: Vec<_> = holds.iter().map(TestAttempt::fails).collect();
         engine.record(&endings).await;
         engine.finish(holds[0].claim_id).await;
         let (reports, _) = tokio::join!(remove(&fixture, &ids), other.store.retry(&ids));
@@ -329,13 +327,13 @@ pub async fn removal_and_retry_have_one_winner(db: &dyn Database) {
             }
         }
         let left = engine.claim_all(10).await;
-        let endings: Vec<_> = left.iter().map(HeldAttempt::succeeds).collect();
+        let endings: Vec<_> = left.iter().map(TestAttempt::succeeds).collect();
         engine.record(&endings).await;
     }
 }
 
-/// A rerun does the same once more, and says of which task.
-pub async fn rerun_creates_task_in_same_flow(db: &dyn Database) {
+/// A rerun creates an equal task whose context names the original.
+pub async fn rerun_creates_task_in_same_flow(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let parameters = Json::parse(r#"{"big":1970670598291982290123456789}"#).expect("JSON");
@@ -361,8 +359,8 @@ pub async fn rerun_creates_task_in_same_flow(db: &dyn Database) {
     assert_eq!(found, [new]);
 }
 
-/// Tasks in every status, of several classes, queues, flows and parameters: each
-/// with all that a filter can ask for, oldest first.
+/// Tasks in every status, of several classes, queues, flows and parameters, with all
+/// fields that a filter can use, oldest first.
 async fn a_mixed_lot(fixture: &Fixture) -> Vec<FoundTask> {
     let rules = ["red", "blue"].map(|class| (class, task_engine_core::retry::RetryRule::default()));
     let mut engine = fixture.register(with_classes(new_instance("a"), &rules)).await;
@@ -381,7 +379,7 @@ async fn a_mixed_lot(fixture: &Fixture) -> Vec<FoundTask> {
         }
         fixture.create_all(&tasks).await;
         let mut holds = engine.claim_all(7).await;
-        holds.sort_by_key(HeldAttempt::task_id);
+        holds.sort_by_key(TestAttempt::task_id);
         engine
             .record(&[
                 holds[0].succeeds(),
@@ -392,7 +390,7 @@ async fn a_mixed_lot(fixture: &Fixture) -> Vec<FoundTask> {
                 holds[5].fails(),
             ])
             .await;
-        // One that failed, and waits since somebody has sent it back.
+        // One that failed and was retried by an operator.
         fixture.store.retry(&[holds[5].task_id()]).await.expect("retry");
         fixture.create(new_task("red").queue("mail").expect("a queue").after(HOUR)).await;
         if round == 0 {

@@ -1,5 +1,5 @@
-//! What happened at a time is found among much history by one read: a check for
-//! tests that fill the tables of a store by hand, because that is fast.
+//! A search by time reads one step, however long the history is. For tests that fill the
+//! tables of a store directly, because that is fast.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use task_engine_core::task::TaskId;
 use task_engine_operations::search::{Search, SearchPage};
 use task_engine_store::contract::Store;
 
-/// So many tasks are expected: one a second, each begun a second after its creation
+/// The expected number of tasks: one a second, each started a second after its creation
 /// and ended a second later.
 pub const TASKS: i64 = 120_000;
 

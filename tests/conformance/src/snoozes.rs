@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use task_engine_core::attempt::{AttemptEnd, Ending, TaskError};
+use task_engine_core::attempt::{AttemptEnd, AttemptRecord, TaskError};
 use task_engine_core::filter::Filter;
 use task_engine_core::flow::FlowPage;
 use task_engine_core::retry::RetryRule;
@@ -15,20 +15,20 @@ use task_engine_operations::why::{Reason, why};
 use task_engine_store::activity::EndingsQuery;
 use task_engine_store::contract::CancelReport;
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The attempt postpones its task, whose class must never be retried.
-fn snoozes(hold: &HeldAttempt, time: Duration) -> Ending {
+fn snoozes(hold: &TestAttempt, time: Duration) -> AttemptRecord {
     let error = TaskError::new(TaskError::SNOOZED, "rate limit reached");
     hold.ends(AttemptEnd::Snoozed(error, time), &RetryRule::never())
 }
 
-/// The task waits as long as was asked by the database's clock, keeps its retry
-/// number, and has no error; its attempt says why it was postponed.
-pub async fn snooze_keeps_the_retry_number(db: &dyn Database) {
+/// The task waits for the requested time by the database's clock, keeps its retry number,
+/// and has no error. Its attempt has the reason.
+pub async fn snooze_keeps_the_retry_number(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -53,7 +53,7 @@ pub async fn snooze_keeps_the_retry_number(db: &dyn Database) {
 
 /// After its time the task runs again with the same retry number, any number of
 /// times.
-pub async fn snoozed_task_runs_again(db: &dyn Database) {
+pub async fn snoozed_task_runs_again(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;
@@ -73,7 +73,7 @@ pub async fn snoozed_task_runs_again(db: &dyn Database) {
 
 /// A snoozed task can be cancelled while it waits, and a cancel request that was
 /// made before wins over the snooze.
-pub async fn snoozed_task_can_be_cancelled(db: &dyn Database) {
+pub async fn snoozed_task_can_be_cancelled(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(2).await;
     let mut engine = fixture.engine("a").await;
@@ -92,8 +92,8 @@ pub async fn snoozed_task_can_be_cancelled(db: &dyn Database) {
     assert_eq!(fixture.status(ids[0]).await, TaskStatus::Cancelled);
 }
 
-/// No list of errors has it; the ones that show attempts say that it was snoozed.
-pub async fn snooze_is_no_error(db: &dyn Database) {
+/// A snoozed attempt is in no list of errors. Lists of attempts show it as snoozed.
+pub async fn snooze_is_no_error(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("a").await;

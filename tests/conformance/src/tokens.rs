@@ -5,26 +5,26 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
+use task_engine_store::token::{NewToken, Role, TokenRow, TokenSecret};
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::Fixture;
 use crate::waiting::wait_for;
 
-fn new(name: &str, role: Role, secret: &Secret, expires_in: Option<Duration>) -> NewToken {
+fn new(name: &str, role: Role, secret: &TokenSecret, expires_in: Option<Duration>) -> NewToken {
     NewToken::new(name, role, secret.hash(), expires_in).expect("a token")
 }
 
-fn secret() -> Secret {
-    Secret::generate().expect("random numbers")
+fn secret() -> TokenSecret {
+    TokenSecret::generate().expect("random numbers")
 }
 
-async fn find(store: &dyn Store, secret: &Secret) -> Option<TokenRow> {
+async fn find(store: &dyn Store, secret: &TokenSecret) -> Option<TokenRow> {
     store.token_by_hash(&secret.hash()).await.expect("token_by_hash")
 }
 
-/// A token says who somebody is; its use is noted, but not each time.
-pub async fn token_is_found_by_hash(db: &dyn Database) {
+/// A token identifies its user. Its last use is recorded, but not each time.
+pub async fn token_is_found_by_hash(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     assert_eq!(store.tokens().await.expect("tokens"), []);
@@ -56,9 +56,9 @@ pub async fn token_is_found_by_hash(db: &dyn Database) {
     assert_eq!(find(store, &secret()).await, None);
 }
 
-/// After its time a token is no good, by the database's clock. It keeps its name
-/// until somebody revokes it.
-pub async fn token_expires(db: &dyn Database) {
+/// A token expires by the database's clock. Its name stays in use until the token is
+/// revoked.
+pub async fn token_expires(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     let (short, long) = (secret(), secret());
@@ -78,7 +78,7 @@ pub async fn token_expires(db: &dyn Database) {
 }
 
 /// A revoked token is no good from then on, and frees its name.
-pub async fn revoked_token_is_rejected(db: &dyn Database) {
+pub async fn revoked_token_is_rejected(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     let (first, second) = (secret(), secret());
@@ -104,8 +104,8 @@ pub async fn revoked_token_is_rejected(db: &dyn Database) {
     assert_eq!(revoked, [false, true]);
 }
 
-/// However many ask for a name at once, one gets it.
-pub async fn token_names_are_unique(db: &dyn Database) {
+/// Of concurrent requests for a name, one succeeds.
+pub async fn token_names_are_unique(db: &dyn TestDatabase) {
     let adding = (0..8).map(async |_| {
         let fixture = Fixture::open(db).await;
         let token = new("ada", Role::Viewer, &secret(), None);

@@ -1,5 +1,5 @@
-//! Unique tasks: one at a time, whoever creates at the same moment, and what is
-//! replaced is what runs.
+//! Unique tasks: one task per key, also with concurrent creators, and a replaced task
+//! runs with the new values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_store::contract::CancelReport;
 use task_engine_store::error::StoreError;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, TestEngine, WORK, new_task};
 use crate::waiting::wait_for;
 
@@ -38,7 +38,7 @@ pub(crate) async fn create_one(fixture: &Fixture, task: NewTask) -> Creation {
 
 /// Where the task is that has the key.
 #[derive(Debug, Clone, Copy)]
-enum Holder {
+enum KeyHolderState {
     Waits,
     WaitsForARetry,
     Runs,
@@ -47,7 +47,7 @@ enum Holder {
     Cancelled,
 }
 
-impl Holder {
+impl KeyHolderState {
     const ALL: [Self; 6] = [
         Self::Waits,
         Self::WaitsForARetry,
@@ -67,7 +67,7 @@ impl Holder {
         }
     }
 
-    /// A task that has this key and has come here.
+    /// A task that has this key and is in this state.
     async fn make(self, fixture: &Fixture, engine: &mut TestEngine, key: &str) -> TaskId {
         let task = unique(numbered(WORK, 0), Unique::by(key));
         let task = if matches!(self, Self::Waits) { task.after(HOUR) } else { task };
@@ -94,14 +94,14 @@ impl Holder {
     }
 }
 
-/// Every scope, every answer, wherever the task is that has the key: the store
-/// does what the model says.
-pub async fn unique_key_respects_scope_and_status(db: &dyn Database) {
+/// For every scope, action and state of the task with the key, the store does what the
+/// model expects.
+pub async fn unique_key_respects_scope_and_status(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for scope in [Scope::Waiting, Scope::Active, Scope::Within(HOUR)] {
         for answer in OnConflict::ALL {
-            for holder in Holder::ALL {
+            for holder in KeyHolderState::ALL {
                 let key = format!("{scope:?} {answer:?} {holder:?}");
                 let old = holder.make(&fixture, &mut engine, &key).await;
                 let before = fixture.details(old).await;
@@ -144,8 +144,8 @@ fn assert_is(details: &TaskDetails, key: &str, n: usize, wait: Duration) {
     assert!((-1.0..20.0).contains(&off), "{key}: due {off} s off");
 }
 
-/// A replaced retry runs as the next attempt, with what was asked for last.
-pub async fn replaced_task_runs_with_new_values(db: &dyn Database) {
+/// A replaced retry runs as the next attempt, with the values of the last call.
+pub async fn replaced_task_runs_with_new_values(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let key = Unique::by("k").scope(Scope::Waiting).on_conflict(OnConflict::Replace);
@@ -169,7 +169,7 @@ pub async fn replaced_task_runs_with_new_values(db: &dyn Database) {
 }
 
 /// A period counts from the creation, and ends.
-pub async fn unique_period_ends(db: &dyn Database) {
+pub async fn unique_period_ends(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let within = |period| unique(new_task(WORK), Unique::by("k").scope(Scope::Within(period)));
     let first = create_one(&fixture, within(HOUR)).await.id();
@@ -185,7 +185,7 @@ pub async fn unique_period_ends(db: &dyn Database) {
 }
 
 /// A key is a key of its class.
-pub async fn classes_have_separate_keys(db: &dyn Database) {
+pub async fn classes_have_separate_keys(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for class in ["a", "b"] {
         for key in ["k", "K", "k ", "'; DROP TABLE tasks; --", "ключ", "\u{1F511}"] {
@@ -199,9 +199,9 @@ pub async fn classes_have_separate_keys(db: &dyn Database) {
     assert!(create_one(&fixture, new_task("a")).await.is_new(), "without a key");
 }
 
-/// In one call, the second task with a key sees the first; those without a key
-/// go their way; and the answers are in order.
-pub async fn duplicate_key_in_one_call(db: &dyn Database) {
+/// In one call, the second task with a key conflicts with the first. Tasks without a key
+/// are not affected. The replies are in order.
+pub async fn duplicate_key_in_one_call(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let old = create_one(&fixture, unique(numbered(WORK, 0), Unique::by("old"))).await.id();
@@ -246,9 +246,9 @@ pub async fn duplicate_key_in_one_call(db: &dyn Database) {
     assert_eq!(engine.record(&[hold.succeeds()]).await, []);
 }
 
-/// A task that runs does not stand in the way of one that waits; what comes of
-/// its own retries is no creation.
-pub async fn key_belongs_to_last_created(db: &dyn Database) {
+/// A running task does not conflict with a waiting one, depending on the scope. Its own
+/// retries are not creations.
+pub async fn key_belongs_to_last_created(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let task = |n| unique(numbered(WORK, n), Unique::by("k").scope(Scope::Waiting));
@@ -272,7 +272,7 @@ pub async fn key_belongs_to_last_created(db: &dyn Database) {
 }
 
 /// Retention removes a key with its task, and leaves it if it is another's.
-pub async fn retention_frees_keys(db: &dyn Database) {
+pub async fn retention_frees_keys(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let within = |n| unique(numbered(WORK, n), Unique::by("k").scope(Scope::Within(HOUR)));
     let prune = async || {
@@ -292,9 +292,8 @@ pub async fn retention_frees_keys(db: &dyn Database) {
     assert_eq!(create_one(&fixture, within(5)).await, Creation::Kept(third.id()));
 }
 
-/// What is not a key, or not a period, is refused with the whole call, by the
-/// store too.
-pub async fn invalid_keys_are_rejected(db: &dyn Database) {
+/// An invalid key or period is refused with the whole call, by the store too.
+pub async fn invalid_keys_are_rejected(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for bad in [String::new(), "x".repeat(501)] {
         let mut task = new_task(WORK);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{TaskFilter, TaskId, TaskStatus};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
-use task_engine_store::claim::Rest;
+use task_engine_store::claim::ClaimRest;
 
-use crate::Database;
-use crate::fixture::{Fixture, HeldAttempt, new_instance, with_classes};
+use crate::TestDatabase;
+use crate::fixture::{Fixture, TestAttempt, new_instance, with_classes};
 use crate::unique::{HOUR, create_one, number, numbered, unique};
 use crate::waiting::{poll_then_drop, run_concurrently, wait_for};
 
@@ -27,10 +27,10 @@ fn class_of(key: usize) -> String {
 
 /// Engines that do all work of the ten classes until it is over.
 async fn start_engines(
-    db: &dyn Database,
+    db: &dyn TestDatabase,
     over: &Arc<AtomicBool>,
-    run: impl Fn(&HeldAttempt) + Clone + Send + Sync + 'static,
-    end: impl Fn(&HeldAttempt) + Clone + Send + Sync + 'static,
+    run: impl Fn(&TestAttempt) + Clone + Send + Sync + 'static,
+    end: impl Fn(&TestAttempt) + Clone + Send + Sync + 'static,
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let mut engines = Vec::new();
     for n in 0..3 {
@@ -46,7 +46,7 @@ async fn start_engines(
                 let was_over = over.load(Ordering::SeqCst);
                 engine.wake();
                 let (holds, rest) = engine.claim_up_to(4).await;
-                if was_over && matches!(rest, Rest::Nothing { .. }) {
+                if was_over && matches!(rest, ClaimRest::Nothing { .. }) {
                     return;
                 }
                 let Some(claim) = holds.first().map(|hold| hold.claim_id) else {
@@ -58,7 +58,7 @@ async fn start_engines(
                 // Its attempt is over for everybody when the record is there, so
                 // a new one may start before this returns, but not before this.
                 holds.iter().for_each(&end);
-                let endings: Vec<_> = holds.iter().map(HeldAttempt::succeeds).collect();
+                let endings: Vec<_> = holds.iter().map(TestAttempt::succeeds).collect();
                 assert_eq!(engine.record(&endings).await, []);
                 engine.finish(claim).await;
             }
@@ -67,9 +67,9 @@ async fn start_engines(
     engines
 }
 
-/// Many call for the same keys at once, each in another order: each key has one
-/// task, and nobody waits for ever.
-pub async fn concurrent_creators_agree_on_key(db: &dyn Database) {
+/// Many creators use the same keys at the same time, each in another order: each key has
+/// one task, and there is no deadlock.
+pub async fn concurrent_creators_agree_on_key(db: &dyn TestDatabase) {
     const KEYS: usize = 40;
     for round in 0..5 {
         let class = format!("class-{round}");
@@ -98,8 +98,8 @@ pub async fn concurrent_creators_agree_on_key(db: &dyn Database) {
     }
 }
 
-/// A caller that goes away leaves key and task, or neither.
-pub async fn dropped_create_leaves_key_consistent(db: &dyn Database) {
+/// A dropped caller leaves key and task, or neither.
+pub async fn dropped_create_leaves_key_consistent(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     for steps in 1..12 {
         let class = format!("class-{steps}");
@@ -116,19 +116,19 @@ pub async fn dropped_create_leaves_key_consistent(db: &dyn Database) {
 
 /// Sixteen producers on ten keys while engines claim and run: no two tasks of a
 /// key are active at a moment.
-pub async fn one_active_task_per_key(db: &dyn Database) {
+pub async fn one_active_task_per_key(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let over = Arc::new(AtomicBool::new(false));
     let running: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let runs = Arc::new(AtomicUsize::new(0));
     let (run, end) = {
         let (begun, ended, runs) = (running.clone(), running, runs.clone());
-        let run = move |hold: &HeldAttempt| {
+        let run = move |hold: &TestAttempt| {
             runs.fetch_add(1, Ordering::SeqCst);
             let first = begun.lock().unwrap().insert(hold.task.class.clone());
             assert!(first, "two of {} run at once", hold.task.class);
         };
-        let end = move |hold: &HeldAttempt| {
+        let end = move |hold: &TestAttempt| {
             ended.lock().unwrap().remove(&hold.task.class);
         };
         (run, end)
@@ -177,15 +177,15 @@ pub async fn one_active_task_per_key(db: &dyn Database) {
     assert_eq!(fixture.list(None).await.len(), created);
 }
 
-/// The same with replacement: each task runs once, with the parameters that it
-/// was given last, and nobody's parameters are lost but those that were replaced.
-pub async fn replacement_is_never_lost(db: &dyn Database) {
+/// The same with replacement: each task runs once, with the last parameters it was given.
+/// Only replaced parameters are lost.
+pub async fn replacement_is_never_lost(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let over = Arc::new(AtomicBool::new(false));
     let seen: Arc<Mutex<BTreeMap<TaskId, usize>>> = Arc::default();
     let see = {
         let seen = seen.clone();
-        move |hold: &HeldAttempt| {
+        move |hold: &TestAttempt| {
             let n = number(&hold.task.parameters);
             let before = seen.lock().unwrap().insert(hold.task_id(), n);
             assert_eq!(before, None, "task {} runs twice", hold.task_id());
@@ -227,9 +227,9 @@ pub async fn replacement_is_never_lost(db: &dyn Database) {
     }
 }
 
-/// Producers, engines and an operator who cancels, retries and prunes what they
-/// do: nobody deadlocks, nothing is lost or left over.
-pub async fn creators_and_operators_do_not_conflict(db: &dyn Database) {
+/// Concurrent producers, engines, and an operator who cancels, retries and prunes: no
+/// deadlock, and no task is lost or left over.
+pub async fn creators_and_operators_do_not_conflict(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let over = Arc::new(AtomicBool::new(false));
     let engines = start_engines(db, &over, |_| {}, |_| {}).await;

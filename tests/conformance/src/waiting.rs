@@ -1,11 +1,11 @@
-//! Waiting for conditions, and concurrent execution. No test sleeps and hopes.
+//! Waiting for conditions, and concurrent execution. Tests do not sleep for a fixed time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Barrier;
 
-/// Generous: a loaded machine is slow, and only a hang takes this long.
+/// Generous, for loaded machines. Only a hang takes this long.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Polls until there is a value; panics after [`TIMEOUT`].

@@ -1,5 +1,5 @@
-//! Wake-ups: hints that come soon. Losing one delays work and loses none, so
-//! an engine never depends on them; but here nothing makes them get lost.
+//! Wake-ups are hints: a lost one delays work, so an engine does not depend on them. In
+//! these tests none is lost.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,29 +9,29 @@ use task_engine_store::contract::{Store, WakeUp};
 use task_engine_store::error::StoreError;
 use tokio::task::JoinHandle;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, TestEngine, WORK, new_task};
 use crate::waiting::{wait_for, within};
 
-/// How soon a wake-up has to come.
+/// The time limit for a wake-up.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The first call says that listening has begun, before anything has happened.
-pub async fn listening_starts_with_wake_up(db: &dyn Database) {
+/// The first wake-up reports that listening has begun, before any event.
+pub async fn listening_starts_with_wake_up(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let listener = Listener::begin(fixture.store.clone()).await;
     assert!(!listener.has_ended(), "it goes on until the store goes away");
 }
 
-/// An engine that was told that nothing is due, and so has a right to be woken.
+/// An engine whose claim reported "empty", so that it must be woken.
 async fn sleeper(fixture: &Fixture) -> TestEngine {
     let mut engine = fixture.engine("sleeper").await;
     assert!(engine.claim_all(1).await.is_empty());
     engine
 }
 
-/// Creation wakes whoever listens on the same handle.
-pub async fn create_wakes(db: &dyn Database) {
+/// Creation wakes listeners on the same handle.
+pub async fn create_wakes(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let _sleeper = sleeper(&fixture).await;
     let listener = Listener::begin(fixture.store.clone()).await;
@@ -42,8 +42,8 @@ pub async fn create_wakes(db: &dyn Database) {
     }
 }
 
-/// Creation wakes those who listen on other handles, each of them.
-pub async fn create_by_other_handle_wakes(db: &dyn Database) {
+/// Creation wakes listeners on all other handles.
+pub async fn create_by_other_handle_wakes(db: &dyn TestDatabase) {
     let creator = Fixture::open(db).await;
     let _sleeper = sleeper(&creator).await;
     let mut listeners = Vec::new();
@@ -60,7 +60,7 @@ pub async fn create_by_other_handle_wakes(db: &dyn Database) {
 }
 
 /// A task that is scheduled wakes, too: timers have to be set again.
-pub async fn scheduled_task_wakes(db: &dyn Database) {
+pub async fn scheduled_task_wakes(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let _sleeper = sleeper(&fixture).await;
     let listener = Listener::begin(db.open().await).await;
@@ -70,8 +70,8 @@ pub async fn scheduled_task_wakes(db: &dyn Database) {
     listener.hears(WakeUp::Work).await;
 }
 
-/// An operator's retry makes work, and so it wakes.
-pub async fn retry_wakes(db: &dyn Database) {
+/// A retry by an operator makes a task due, so it wakes.
+pub async fn retry_wakes(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let later = new_task(WORK).after(Duration::from_secs(3600));
     let id = fixture.create(later).await;
@@ -82,8 +82,8 @@ pub async fn retry_wakes(db: &dyn Database) {
     listener.hears(WakeUp::Work).await;
 }
 
-/// A cancel_request to cancel what runs reaches engines before their next heartbeat.
-pub async fn cancel_request_wakes(db: &dyn Database) {
+/// A cancel request for a running task reaches engines before their next heartbeat.
+pub async fn cancel_request_wakes(db: &dyn TestDatabase) {
     if !db.receives_wake_ups() {
         return;
     }
@@ -99,9 +99,9 @@ pub async fn cancel_request_wakes(db: &dyn Database) {
     listener.hears(WakeUp::Cancel).await;
 }
 
-/// What was created before the first call is there for the claim after it: no
-/// gap is left between looking and listening.
-pub async fn no_wake_up_is_missed(db: &dyn Database) {
+/// A task that was created before the first wake-up is found by the claim after it: there
+/// is no gap between scanning and listening.
+pub async fn no_wake_up_is_missed(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     for _ in 0..5 {
@@ -109,7 +109,7 @@ pub async fn no_wake_up_is_missed(db: &dyn Database) {
         let creation = tokio::spawn(async move { other.create_work(1).await });
         let listener = Listener::begin(fixture.store.clone()).await;
         listener.forget();
-        // As an engine does: listen, then look, then wait for a call.
+        // As an engine does: listen, then scan, then wait for a wake-up.
         let claimed = wait_for("the task is claimed", async || {
             let holds = engine.claim_all(10).await;
             if holds.is_empty() {
@@ -125,7 +125,7 @@ pub async fn no_wake_up_is_missed(db: &dyn Database) {
     }
 }
 
-/// Hears what a store says, until it is dropped.
+/// Collects the wake-ups of a store until it is dropped.
 pub(crate) struct Listener {
     heard: Arc<Mutex<Vec<WakeUp>>>,
     task: JoinHandle<Result<(), StoreError>>,
@@ -152,7 +152,7 @@ impl Listener {
         self.heard.lock().expect("an ear").clone()
     }
 
-    /// Only what comes from now on counts.
+    /// Only later wake-ups count.
     pub(crate) fn forget(&self) {
         self.heard.lock().expect("an ear").clear();
     }

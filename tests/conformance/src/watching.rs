@@ -1,10 +1,10 @@
-//! Watching: what runs, what has just ended, and what is before whom.
+//! Activity: running tasks, recent endings, and the position in the queue.
 
 use std::time::Duration;
 
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::queue::QueuePause;
-use task_engine_core::report::{Progress, Report};
+use task_engine_core::report::{ProgressReport, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::activity::{
@@ -12,7 +12,7 @@ use task_engine_store::activity::{
 };
 use task_engine_store::queue_position::QueuePositionQuery;
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_instance, new_task, sample_error, with_classes};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -25,7 +25,7 @@ async fn endings(fixture: &Fixture, look: EndingsQuery) -> Vec<EndingRow> {
     fixture.store.endings(&look).await.expect("endings")
 }
 
-async fn ahead(
+async fn queue_position(
     fixture: &Fixture,
     id: TaskId,
     queues: &[&str],
@@ -33,11 +33,11 @@ async fn ahead(
 ) -> Option<BoundedCount> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let look = QueuePositionQuery { id, queues: names(queues), classes: names(classes) };
-    fixture.store.queue_position(&look).await.expect("ahead").map(|ahead| ahead.tasks)
+    fixture.store.queue_position(&look).await.expect("position").map(|position| position.tasks)
 }
 
-/// What engines hold, with all that is known about it, and the newest task.
-pub async fn activity_is_reported(db: &dyn Database) {
+/// The attempts that engines hold, with all their fields, and the newest task.
+pub async fn activity_is_reported(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let nothing = moving(&fixture, 10, HOUR).await;
     assert_eq!((nothing.newest, nothing.held.len(), nothing.next.len()), (None, 0, 0));
@@ -49,7 +49,7 @@ pub async fn activity_is_reported(db: &dyn Database) {
         id: holds[1].id(),
         version: 1,
         lines_total: 0,
-        progress: Some(Progress::new(40.0, "half")),
+        progress: Some(ProgressReport::new(40.0, "half")),
         lines: Vec::new(),
     };
     fixture.store.report(&[said]).await.expect("report");
@@ -69,8 +69,9 @@ pub async fn activity_is_reported(db: &dyn Database) {
     assert_eq!(now.next[0].task_id, ids[3]);
 }
 
-/// Up to so many of each lane, in their order; those that are due soon, too.
-pub async fn next_tasks_come_per_lane(db: &dyn Database) {
+/// At most this many tasks of each lane, in claim order, including those that are due
+/// soon.
+pub async fn next_tasks_come_per_lane(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture
         .create_all(&[
@@ -93,8 +94,8 @@ pub async fn next_tasks_come_per_lane(db: &dyn Database) {
     assert_eq!(next(moving(&fixture, 9, 10_000 * HOUR).await).len(), 6);
 }
 
-/// Each attempt once, the oldest first, with what became of its task.
-pub async fn endings_are_filtered(db: &dyn Database) {
+/// Each attempt once, oldest first, with the status of its task.
+pub async fn endings_are_filtered(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let ids = fixture.create_all(&vec![new_task(WORK); 6]).await;
@@ -137,8 +138,8 @@ pub async fn endings_are_filtered(db: &dyn Database) {
     assert_eq!(found.iter().map(|ending| ending.task_id).collect::<Vec<_>>(), [ids[5]]);
 }
 
-/// Old ones are left out, and no more are read than asked for.
-pub async fn endings_respect_age_and_limit(db: &dyn Database) {
+/// Old endings are left out, and at most the requested number is read.
+pub async fn endings_respect_age_and_limit(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let ids = fixture.create_all(&vec![new_task(WORK); 5]).await;
@@ -155,8 +156,8 @@ pub async fn endings_respect_age_and_limit(db: &dyn Database) {
     assert_eq!(endings(&fixture, look).await, []);
 }
 
-/// What was sent back is not counted, wherever it is now.
-pub async fn failure_counts_are_current(db: &dyn Database) {
+/// A retried task is not counted, whatever its status is now.
+pub async fn failure_counts_are_current(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let mut engine = fixture.engine("a").await;
     let count = |counted| BoundedCount { counted, and_more: false };
@@ -178,7 +179,7 @@ pub async fn failure_counts_are_current(db: &dyn Database) {
 }
 
 /// The place of a task is the place in which it is claimed.
-pub async fn queue_position_matches_claim_order(db: &dyn Database) {
+pub async fn queue_position_matches_claim_order(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let classes = ["a", "b"];
     let rules = classes.map(|class| (class, RetryRule::default()));
@@ -199,21 +200,26 @@ pub async fn queue_position_matches_claim_order(db: &dyn Database) {
     fixture.create(new_task("a").queue("x").expect("a queue").priority(1).after(HOUR)).await;
     let mut places = Vec::new();
     for id in &ids {
-        let ahead = ahead(&fixture, *id, &["x", "y"], &classes).await.expect("it waits");
-        assert!(!ahead.and_more);
-        places.push((ahead.counted, *id));
+        let position =
+            queue_position(&fixture, *id, &["x", "y"], &classes).await.expect("it waits");
+        assert!(!position.and_more);
+        places.push((position.counted, *id));
     }
     places.sort();
     let claimed = engine.claim_all(ids.len()).await;
-    let order: Vec<_> = claimed.iter().map(crate::fixture::HeldAttempt::task_id).collect();
+    let order: Vec<_> = claimed.iter().map(crate::fixture::TestAttempt::task_id).collect();
     assert_eq!(places.iter().map(|(_, id)| *id).collect::<Vec<_>>(), order);
     assert_eq!(places.iter().map(|(place, _)| *place).collect::<Vec<_>>(), Vec::from_iter(0..60));
-    assert_eq!(ahead(&fixture, ids[0], &["x"], &classes).await, None, "it runs");
-    assert_eq!(ahead(&fixture, TaskId(1 << 40), &["x"], &classes).await, None, "it never was");
+    assert_eq!(queue_position(&fixture, ids[0], &["x"], &classes).await, None, "it runs");
+    assert_eq!(
+        queue_position(&fixture, TaskId(1 << 40), &["x"], &classes).await,
+        None,
+        "it never was"
+    );
 }
 
-/// Only what is claimed by the same engines counts.
-pub async fn queue_position_skips_paused_and_unserved(db: &dyn Database) {
+/// Only tasks that the same engines claim are counted.
+pub async fn queue_position_skips_paused_and_unserved(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let of = |class: &str, queue: &str| new_task(class).queue(queue).expect("a queue");
     let ids = fixture
@@ -221,7 +227,7 @@ pub async fn queue_position_skips_paused_and_unserved(db: &dyn Database) {
         .await;
     let mine = ids[4];
     let places = async |queues: &[&str], classes: &[&str]| {
-        ahead(&fixture, mine, queues, classes).await.expect("it waits").counted
+        queue_position(&fixture, mine, queues, classes).await.expect("it waits").counted
     };
     assert_eq!(places(&["x", "y"], &["a", "b"]).await, 3);
     assert_eq!(places(&["x"], &["a", "b"]).await, 2);

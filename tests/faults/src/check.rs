@@ -91,7 +91,7 @@ fn check_task(evidence: &Evidence, task: &TaskRecord, broken: &mut Vec<String>) 
     }
 }
 
-/// I6: crashes are counted, too; what was given back is not.
+/// I6: crashes count, releases do not.
 fn check_retries(task: &TaskRecord, lives: usize, say: &mut impl FnMut(String)) {
     let rule = RetryOverride::of(&task.context).unwrap_or_default();
     let most = rule.maximum.unwrap_or(RETRIES) as usize + 1;
@@ -122,8 +122,8 @@ fn check_success(
     }
 }
 
-/// I4: the next attempt begins after this one was over, or after the lease of
-/// its engine was, by the database's clock.
+/// I4: the next attempt begins after the end of this one, or after the lease of its
+/// engine has expired by the database's clock.
 fn check_overlap(
     evidence: &Evidence,
     id: i64,
@@ -151,13 +151,13 @@ fn check_overlap(
     ));
 }
 
-/// When an attempt ran no longer; for one that was killed, when it still did.
+/// When an attempt had ended; for a killed one, when it still ran.
 fn over(evidence: &Evidence, seen: ObservedAttempt) -> Option<i64> {
     let killed = || evidence.dead.get(&seen.process).map(|time| time.unwrap_or(seen.began));
     seen.ended.or_else(killed)
 }
 
-/// Whether a lost engine had been silent for its lease.
+/// Whether a lost engine had sent no heartbeat for its lease.
 fn was_silent(engine: &InstanceRecord) -> bool {
     engine.lost_at.is_some_and(|lost| {
         let silent = lost.duration_since(engine.heartbeat_at).as_millis();
@@ -177,7 +177,7 @@ fn check_seen(evidence: &Evidence, broken: &mut Vec<String>) {
     }
 }
 
-/// I2: what has ended stays as it ended.
+/// I2: an end does not change.
 fn check_unchanged(evidence: &Evidence, broken: &mut Vec<String>) {
     for (id, was) in evidence.before.iter().flat_map(History::executions) {
         let now = evidence.history.tasks.get(&id);

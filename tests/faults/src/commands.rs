@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::{ClassRules, Json, NewTask, RetryRule, Unique};
+use task_engine::{Json, NewTask, RetryRule, TaskOptions, Unique};
 use task_engine_core::retry::RetryOverride;
 
 /// The class of every task that a test creates.
@@ -57,7 +57,7 @@ pub struct ProducerConfig {
 pub struct TaskSpec {
     /// How long it works.
     pub ms: u64,
-    /// What else it does.
+    /// Additional behaviour.
     #[serde(default)]
     pub action: Action,
     /// Only in this many first attempts; in all by default.
@@ -65,7 +65,7 @@ pub struct TaskSpec {
     pub attempts: Option<i32>,
 }
 
-/// What a task does to its engine, or to itself.
+/// The effect of a task on its engine, or on itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -88,7 +88,7 @@ pub enum Action {
     Panic,
     /// Returns an error and panics in a destructor.
     PanicTwice,
-    /// Blocks its thread, asleep.
+    /// Blocks its thread by sleeping.
     Block,
     /// Blocks its thread, busy.
     Spin,
@@ -98,11 +98,11 @@ pub enum Action {
 
 /// The default retry rule.
 #[must_use]
-pub fn rules() -> ClassRules {
-    ClassRules::default().retry(RetryRule::every(Duration::from_millis(100), RETRIES))
+pub fn options() -> TaskOptions {
+    TaskOptions::default().retry(RetryRule::every(Duration::from_millis(100), RETRIES))
 }
 
-/// See [`rules`].
+/// See [`options`].
 pub const RETRIES: u32 = 100;
 
 impl TaskSpec {

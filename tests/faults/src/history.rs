@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use task_engine::{Store, StoreError};
 use task_engine_store::export::{
-    ExecutionRecord, ExportFilter, InstanceRecord, Line, ScheduleRecord, TaskRecord,
+    ExecutionRecord, ExportFilter, ExportLine, InstanceRecord, ScheduleRecord, TaskRecord,
 };
 
 /// Tasks, engines and schedules, by their ids.
@@ -31,12 +31,15 @@ impl History {
         Ok(history)
     }
 
-    fn take(&mut self, line: Line) {
+    fn take(&mut self, line: ExportLine) {
         match line {
-            Line::Task(task) => drop(self.tasks.insert(task.id, *task)),
-            Line::Instance(instance) => drop(self.instances.insert(instance.id, *instance)),
-            Line::Schedule(schedule) => self.schedules.push(*schedule),
-            Line::SkippedTask(_) | Line::Header(_) | Line::PausedQueue(_) | Line::End(_) => {}
+            ExportLine::Task(task) => drop(self.tasks.insert(task.id, *task)),
+            ExportLine::Instance(instance) => drop(self.instances.insert(instance.id, *instance)),
+            ExportLine::Schedule(schedule) => self.schedules.push(*schedule),
+            ExportLine::SkippedTask(_)
+            | ExportLine::Header(_)
+            | ExportLine::PausedQueue(_)
+            | ExportLine::End(_) => {}
         }
     }
 

@@ -14,7 +14,7 @@
 //! - [`check`]: the promises, from [`witness`] (a file that tasks write to),
 //!   [`history`] (the store) and the confirmed ids of producers;
 //! - [`harness`]: processes, the proxy, volumes, and resource usage;
-//! - [`engine`], [`producer`], [`orders`]: the program `fault-engine`.
+//! - [`engine`], [`producer`], [`commands`]: the program `fault-engine`.
 
 pub mod check;
 pub mod commands;

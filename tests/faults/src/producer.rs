@@ -11,8 +11,8 @@ use crate::commands::ProducerConfig;
 use crate::engine::open;
 use crate::witness::append_line;
 
-/// Creates tasks until enough are confirmed. Failed calls are repeated; the first
-/// may have committed, which loses nothing.
+/// Creates tasks until enough are confirmed. Failed calls are repeated. The first call
+/// may have committed, which is no loss.
 pub async fn run(config: ProducerConfig) -> Result<(), String> {
     let pause = Duration::from_millis(config.pause_ms);
     let store: Arc<dyn Store> = loop {

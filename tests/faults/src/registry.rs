@@ -1,14 +1,20 @@
-//! Every fault that is known: what it is, how it is injected, where, and which
-//! promises are checked. Those that other tests inject already name them.
+//! Every known fault: how it is injected, on which stores, and which promises are checked.
+//! A fault that is covered elsewhere names the tests.
 //!
-//! The promises: **I1** what was confirmed is there; **I2** a task ends once, and
-//! an end never changes; **I3** what was done was seen; **I4** attempts never
-//! overlap while the lease of the first is good; **I5** what comes late changes
-//! nothing and is kept; **I6** crashes count as tries; **I7** the record of
-//! attempts has no gap; **I8** all ends after the fault is healed; **I9** no engine
-//! runs more at a time than it has workers, and no key has two open tasks; **I10** a slot fires once; **I11** others
-//! come to their end meanwhile; **I12** memory, CPU,
-//! connections and log stay bounded.
+//! The promises:
+//! - **I1** confirmed tasks exist;
+//! - **I2** a task ends once, and its end never changes;
+//! - **I3** a recorded success was witnessed;
+//! - **I4** attempts do not overlap while the lease of the first is valid;
+//! - **I5** a late result changes nothing and is kept;
+//! - **I6** crashes count as attempts;
+//! - **I7** attempt numbers have no gap;
+//! - **I8** all tasks end after the fault is healed;
+//! - **I9** no engine runs more tasks at a time than it has workers, and no key has two
+//!   open tasks;
+//! - **I10** a slot fires once;
+//! - **I11** other tasks end in the meantime;
+//! - **I12** memory, CPU, connections and log stay bounded.
 
 use std::fmt;
 
@@ -99,7 +105,7 @@ pub const FAULTS: &[Fault] = &[
         id: "F2",
         title: "an engine dies after the work, before it is recorded",
         how: "the task ends its process when its work is done",
-        promises: "I1–I9; both attempts are on record",
+        promises: "I1–I9; both attempts are recorded",
         coverage: Coverage::Scenarios(&[on(
             BOTH,
             "dies_before_the_record",
@@ -110,7 +116,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F3",
         title: "an engine dies between its claim and the start of the tasks",
-        how: "a proxy keeps the answer of the claim, then `kill -9`",
+        how: "a proxy holds back the reply to the claim, then `kill -9`",
         promises: "I1–I9",
         coverage: Coverage::Scenarios(&[on(
             POSTGRES,
@@ -121,7 +127,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F4",
-        title: "a zombie: an engine stops, is given up, and goes on",
+        title: "a zombie: an engine stops, is declared lost, and continues",
         how: "SIGSTOP for three leases, then SIGCONT",
         promises: "I1–I9",
         coverage: Coverage::Scenarios(&[on(BOTH, "zombie", 20, s::deaths::zombie)]),
@@ -130,13 +136,13 @@ pub const FAULTS: &[Fault] = &[
         id: "F5",
         title: "a whole machine freezes",
         how: "freezer cgroup over two engines, thawed after their leases",
-        promises: "I1–I9; a new life with a new id",
+        promises: "I1–I9; a new session with a new id",
         coverage: Coverage::Scenarios(&[on(POSTGRES, "freeze", 5, s::clocks::freeze)]),
     },
     Fault {
         id: "F6",
-        title: "steady clocks that differ",
-        how: "an engine in a time namespace, ten days ahead; a jump while it runs cannot be injected without suspending the machine (F4 and F5 are what it looks like from outside)",
+        title: "monotonic clocks that differ",
+        how: "an engine in a time namespace, ten days ahead; a jump while it runs cannot be injected without suspending the machine (F4 and F5 look the same from outside)",
         promises: "I1–I9",
         coverage: Coverage::Scenarios(&[on(
             BOTH,
@@ -149,7 +155,7 @@ pub const FAULTS: &[Fault] = &[
         id: "F7",
         title: "wall clocks of engines are wrong by an hour",
         how: "libfaketime on engines, one fast, one slow, with a schedule",
-        promises: "I1–I10; nothing early, nobody given up",
+        promises: "I1–I10; no task runs early, no engine is declared lost",
         coverage: Coverage::Scenarios(&[on(
             POSTGRES,
             "skewed_engines",
@@ -194,14 +200,14 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F11",
         title: "half-open network",
-        how: "a network namespace whose wire is pulled out: packets are lost, no end arrives",
+        how: "a network namespace whose link is taken down: packets are lost, no end of stream arrives",
         promises: "I1–I9, I12",
         coverage: Coverage::Scenarios(&[on(POSTGRES, "half_open", 5, s::network::half_open)]),
     },
     Fault {
         id: "F12",
         title: "slow, lossy, stalled and cut connections",
-        how: "a TCP proxy: delay, trickle, stall, answers held back, reset, cut after N bytes, old connections led nowhere",
+        how: "a TCP proxy: delay, trickle, stall, replies held back, reset, cut after N bytes, old connections that forward nothing",
         promises: "I1–I9, I12",
         coverage: Coverage::Scenarios(&[
             on(POSTGRES, "bad_line", 20, s::network::bad_line),
@@ -211,7 +217,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F13",
         title: "all backends are killed",
-        how: "`pg_terminate_backend` of every connection of engines and producers, again and again",
+        how: "`pg_terminate_backend` of every connection of engines and producers, repeatedly",
         promises: "I1–I9, I12",
         coverage: Coverage::Scenarios(&[on(
             POSTGRES,
@@ -230,8 +236,8 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F15",
         title: "failover to a promoted standby",
-        how: "`kill -9` of the primary, `pg_promote()`, the proxy leads to the standby; synchronous, and asynchronous with the standby held behind. Without a proxy, with both servers in the URL: the primary killed, or suspended",
-        promises: "I1–I9 (asynchronous: what PostgreSQL has kept is sound, the rest is counted)",
+        how: "`kill -9` of the primary, `pg_promote()`, the proxy forwards to the standby; synchronous, and asynchronous with the standby held behind. Without a proxy, with both servers in the URL: the primary killed, or suspended",
+        promises: "I1–I9 (asynchronous: the tasks that PostgreSQL kept are sound, lost ones are counted)",
         coverage: Coverage::Scenarios(&[
             on(POSTGRES, "failover_sync", 10, s::servers::failover_sync),
             on(POSTGRES, "failover_async", 10, s::servers::failover_async),
@@ -241,7 +247,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F16",
-        title: "a server that takes no writes",
+        title: "a read-only server",
         how: "`default_transaction_read_only = on`, later off",
         promises: "I1–I9, I12",
         coverage: Coverage::Scenarios(&[on(POSTGRES, "read_only", 5, s::servers::read_only)]),
@@ -249,7 +255,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F17",
         title: "a pooler in between",
-        how: "pgbouncer 1.18 in transaction mode with two connections for all, engines killed meanwhile, and in session mode; everything goes through it",
+        how: "pgbouncer 1.18 in transaction mode with two connections for all, engines are killed meanwhile, and in session mode; all connections use it",
         promises: "I1–I9",
         coverage: Coverage::Scenarios(&[
             on(POSTGRES, "transaction_pooler", 3, s::poolers::transaction_pooler),
@@ -259,7 +265,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F18",
         title: "no connections left",
-        how: "12 engines at once on `max_connections = 30`",
+        how: "12 engines on `max_connections = 30`",
         promises: "I1–I9",
         coverage: Coverage::Scenarios(&[on(
             POSTGRES,
@@ -307,7 +313,7 @@ pub const FAULTS: &[Fault] = &[
         id: "F22",
         title: "torn writes and flipped bits in an SQLite file",
         how: "the log is cut off at random; bits of the file are flipped",
-        promises: "a cut log is a sound store of some moment; damage is told where SQLite can tell",
+        promises: "with a cut log, the store is sound at an earlier time; damage is reported where SQLite can detect it",
         coverage: Coverage::Scenarios(&[
             on(SQLITE, "torn_log", 5, s::files::torn_log),
             on(SQLITE, "flipped_bit", 3, s::files::flipped_bit),
@@ -315,9 +321,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F23",
-        title: "a snapshot that is held for long",
+        title: "a snapshot that is held for a long time",
         how: "an open transaction in REPEATABLE READ under load",
-        promises: "I1–I9; the rate stays; `doctor` names who (`doctor_finds_forgotten_transaction`)",
+        promises: "I1–I9; the rate does not drop; `doctor` names the session (`doctor_finds_forgotten_transaction`)",
         coverage: Coverage::Scenarios(&[on(
             POSTGRES,
             "held_snapshot",
@@ -327,7 +333,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F24",
-        title: "tables are locked against everybody",
+        title: "tables are locked exclusively",
         how: "`LOCK TABLE … ACCESS EXCLUSIVE`, one table after the other",
         promises: "I1–I9, I12",
         coverage: Coverage::Scenarios(&[on(
@@ -340,7 +346,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F25",
         title: "migration under load, engines of two versions",
-        how: "the tables get columns, a table and a number of a later version, the first try dies half mode; engines of this version are killed and come back",
+        how: "the tables get columns, a table and the version number of a later version; the first migration dies half way; engines of this version are killed and restarted",
         promises: "I1–I9",
         coverage: Coverage::Scenarios(&[on(
             BOTH,
@@ -351,9 +357,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F26",
-        title: "classes that an engine does not know, parameters that it cannot read",
+        title: "unknown classes and unreadable parameters",
         how: "tasks of another class; parameters that do not fit",
-        promises: "tasks of others stay; what cannot be read is a failure that names the field",
+        promises: "tasks of unknown classes stay; unreadable parameters are a failure that names the field",
         coverage: Coverage::Tests(&[
             Test {
                 file: "tests/conformance/src/claims.rs",
@@ -371,8 +377,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F27",
-        title: "a task that takes all memory",
-        how: "a memory cgroup of 100 MiB: the system kills the engine",
+        title: "a task that uses all memory",
+        how: "a memory cgroup of 100 MiB: the kernel kills the engine",
         promises: "I1–I9, I11; failed after a bounded number of crashes, with evidence",
         coverage: Coverage::Scenarios(&[on(
             BOTH,
@@ -403,7 +409,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F30",
         title: "tasks that block every thread",
-        how: "twice as many as cores, asleep and busy",
+        how: "twice as many as cores, sleeping and busy",
         promises: "I1–I9; heartbeats on time",
         coverage: Coverage::Scenarios(&[on(
             BOTH,
@@ -414,9 +420,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F31",
-        title: "tasks that do not end when they are told to, and leave processes",
+        title: "tasks that ignore a stop, and leave processes",
         how: "executables that ignore SIGTERM and start others",
-        promises: "all of the group is killed",
+        promises: "the whole process group is killed",
         coverage: Coverage::Tests(&[
             Test {
                 file: "crates/cli/tests/cli/executables.rs",
@@ -430,9 +436,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F32",
-        title: "signals to stop: one, two, as process 1",
+        title: "stop signals: one, two, as process 1",
         how: "real signals to the program",
-        promises: "drained, then given back at no cost",
+        promises: "tasks finish, or are released without using a retry",
         coverage: Coverage::Tests(&[
             Test {
                 file: "crates/cli/tests/cli/stop_signals.rs",
@@ -452,7 +458,7 @@ pub const FAULTS: &[Fault] = &[
         id: "F33",
         title: "hostile payloads",
         how: "NUL, lone surrogates, long numbers, depth, size",
-        promises: "refused with a reason, or back as they went in",
+        promises: "refused with a reason, or read back unchanged",
         coverage: Coverage::Tests(&[
             Test { file: "tests/conformance/src/hostile.rs", name: "json_round_trips_unchanged" },
             Test {
@@ -472,7 +478,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         id: "F35",
         title: "many engines with one schedule",
-        how: "five, of which one after the other is stopped for a while",
+        how: "five engines; one after the other is stopped for a while",
         promises: "I1–I10",
         coverage: Coverage::Scenarios(&[on(
             POSTGRES,
@@ -483,7 +489,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "F36",
-        title: "callers give up in the middle",
+        title: "dropped callers",
         how: "every kind of call dropped after a random time",
         promises: "I1–I9; no connection stays in a transaction",
         coverage: Coverage::Scenarios(&[on(
@@ -506,14 +512,14 @@ pub const FAULTS: &[Fault] = &[
         how: "",
         promises: "",
         coverage: Coverage::NotCovered(
-            "measured by a program, not by a timed test (`crates/web/examples/visitors.rs`, see performance.md); that reading never reads history is tested (`watching_reads_no_history`)",
+            "measured by a program, not by a timed test (`crates/web/examples/visitors.rs`, see performance.md); a test checks that the dashboard reads no history (`activity_reads_no_history`)",
         ),
     },
     Fault {
         id: "F39",
         title: "operators against engines",
-        how: "tasks cancelled and sent back at random while they run",
-        promises: "I1–I9; what was told is what happened",
+        how: "tasks are cancelled and retried at random while they run",
+        promises: "I1–I9; the reports of operations are correct",
         coverage: Coverage::Scenarios(&[on(
             BOTH,
             "operator_races",
@@ -525,7 +531,7 @@ pub const FAULTS: &[Fault] = &[
         id: "F40",
         title: "a copy is restored while the original runs",
         how: "`pg_dump` and `pg_restore` (SQLite: `VACUUM INTO`) under load, an engine on the copy",
-        promises: "I1–I9 in both; what ran when the copy was made runs again there",
+        promises: "I1–I9 in both; tasks that ran when the copy was made run again there",
         coverage: Coverage::Scenarios(&[on(BOTH, "restored_copy", 3, s::operators::restored_copy)]),
     },
 ];

@@ -227,11 +227,11 @@ fn described(fault: &Fault, of_it: &[(&Run, &RunResult)]) -> (String, String, St
         format!("**broken in {failed} of {}**", of_it.len())
     };
     // Of the first run of each scenario and store.
-    let mut told = BTreeMap::new();
+    let mut notes = BTreeMap::new();
     for (run, outcome) in of_it {
-        told.entry((run.scenario.name, run.kind)).or_insert(&outcome.notes);
+        notes.entry((run.scenario.name, run.kind)).or_insert(&outcome.notes);
     }
-    let seen: Vec<String> = told
+    let seen: Vec<String> = notes
         .iter()
         .map(|((name, kind), notes)| format!("{name}, {kind}: {}", notes.join("; ")))
         .collect();

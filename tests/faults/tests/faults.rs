@@ -1,4 +1,4 @@
-//! Every fault, one after the other: see `task_engine_faults::run`.
+//! Runs every fault, one after the other: see `task_engine_faults::run`.
 
 use std::path::Path;
 use std::process::ExitCode;

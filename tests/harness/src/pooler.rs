@@ -1,4 +1,4 @@
-//! A real pgbouncer before a [`TestServer`], gone with the test process.
+//! A real pgbouncer before a [`TestServer`]. It ends with the test process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;

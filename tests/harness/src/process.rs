@@ -9,8 +9,8 @@ use std::sync::{OnceLock, mpsc};
 
 use crate::wait::{TIMEOUT, wait_until};
 
-/// Resets signals that this process ignores (under `nohup`, or in the background
-/// of a script): children would inherit that and never see SIGHUP or SIGINT.
+/// Resets signals that this process ignores (under `nohup`, or in the background of a
+/// script). Children would inherit that and never get SIGHUP or SIGINT.
 const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT,TERM";
 
 /// A command whose process has the default signal handlers. It has the process id

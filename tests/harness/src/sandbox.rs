@@ -1,4 +1,4 @@
-//! The `task-engine` program in a folder of its own.
+//! The `task-engine` program in its own folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ case $parameters in *true*) echo "failed as asked" >&2; exit 3 ;; esac
 ''']
 "#;
 
-/// Variables that would change what the program does.
+/// Variables that would change the behaviour of the program.
 const CLEARED: [&str; 6] = [
     "TASK_ENGINE_DATABASE_URL",
     "TASK_ENGINE_WEB_PASSWORD",

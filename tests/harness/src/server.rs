@@ -200,7 +200,7 @@ impl TestServer {
 
     fn signal_all(&self, signal: &str) {
         let first = self.process();
-        // The postmaster first: it would start others.
+        // The postmaster first, because it would start the others again.
         for pid in std::iter::once(first).chain(children_of(first)) {
             let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
         }
@@ -258,8 +258,8 @@ impl TestServer {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Reads the lock file, as `pg_ctl --wait` does. A file left by a crash says
-    /// "ready", too, so the port must accept connections as well.
+    /// Reads the lock file, as `pg_ctl --wait` does. A file that was left by a crash may
+    /// also contain "ready", so the port must accept connections as well.
     fn is_ready(&self) -> bool {
         let file = self.directory.join("data/postmaster.pid");
         let status = std::fs::read_to_string(file).unwrap_or_default();
@@ -299,7 +299,7 @@ impl Supervisor {
             .args(options.settings.iter().flat_map(|setting| ["-c", setting]))
             .env("SERVER_ENVIRONMENT", options.environment.join(" "))
             .current_dir(directory)
-            // Ctrl-C is for the tests; the pipe tells the supervisor.
+            // Ctrl-C is for the tests. The supervisor stops when its pipe is closed.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -313,7 +313,7 @@ impl Supervisor {
         }
     }
 
-    /// Executes a function of the script; false if the supervisor is gone.
+    /// Executes a function of the script; false if the supervisor has ended.
     fn command(&mut self, name: &str) -> bool {
         let Some(commands) = &mut self.commands else {
             return false;
@@ -454,7 +454,7 @@ mod tests {
         if std::env::var_os(HOLDER).is_some() {
             let server = TestServer::start();
             println!("\nholds {} {}", server.port, server.directory.display());
-            // Until it is killed, or the test that started it is gone.
+            // Until it is killed, or the test that started it has ended.
             let _ = std::io::stdin().read_line(&mut String::new());
             return;
         }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Generous: a loaded machine is slow, and only a hang takes this long.
+/// Generous, for loaded machines. Only a hang takes this long.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 const INTERVAL: Duration = Duration::from_millis(5);

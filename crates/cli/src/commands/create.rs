@@ -189,9 +189,9 @@ fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>,
 /// The queue and the priority: of the arguments, else of the class in
 /// task-engine.toml here; and the secrets of that class.
 fn lane(args: &Arguments) -> Result<(String, i32, Vec<String>), CliError> {
-    let rules = executables::rules_of(&args.class)?.unwrap_or_default();
-    let queue = args.queue.clone().unwrap_or(rules.queue);
-    Ok((queue, args.priority.unwrap_or(rules.priority), rules.secret))
+    let options = executables::options_of(&args.class)?.unwrap_or_default();
+    let queue = args.queue.clone().unwrap_or(options.queue);
+    Ok((queue, args.priority.unwrap_or(options.priority), options.secret))
 }
 
 /// The task to create, and when it is due, if not now.

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use task_engine_core::display::count;
-use task_engine_store::check::{Check, Depth, Verdict};
+use task_engine_store::check::{Check, CheckDepth, Verdict};
 
 use crate::console::Console;
 use crate::database::{Database, OpenMode};
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let depth = if args.deep { Depth::Deep } else { Depth::Standard };
+    let depth = if args.deep { CheckDepth::Deep } else { CheckDepth::Standard };
     let database = console.database()?;
     let (location, checks) = match database.open(OpenMode::MustExist).await {
         Ok(store) => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use task_engine::TaskStatus;
 use task_engine_core::display::count;
-use task_engine_store::export::{End, ExportFilter, Line};
+use task_engine_store::export::{ExportCounts, ExportFilter, ExportLine};
 
 use crate::args::status_of;
 use crate::console::Console;
@@ -52,15 +52,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             first.pid
         )));
     }
-    let state = Arc::new(Mutex::new((End::default(), None)));
+    let state = Arc::new(Mutex::new((ExportCounts::default(), None)));
     let skipped = Arc::new(Mutex::new(Vec::new()));
     let sink = {
         let state = state.clone();
         let skipped = skipped.clone();
         let mut out = BufWriter::new(io::stdout());
-        Box::new(move |line: Line| {
+        Box::new(move |line: ExportLine| {
             let written = write(&mut out, &line);
-            if let Line::SkippedTask(one) = &line {
+            if let ExportLine::SkippedTask(one) = &line {
                 skipped.lock().unwrap_or_else(PoisonError::into_inner).push(one.clone());
             }
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,13 +86,13 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     Ok(())
 }
 
-fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
+fn write(out: &mut impl Write, line: &ExportLine) -> io::Result<()> {
     write_json_line(out, line)?;
-    if matches!(line, Line::End(_)) { out.flush() } else { Ok(()) }
+    if matches!(line, ExportLine::End(_)) { out.flush() } else { Ok(()) }
 }
 
 /// The content of a file, counted.
-pub(super) fn content_text(end: End) -> String {
+pub(super) fn content_text(end: ExportCounts) -> String {
     let many = |number: u64, what| count(usize::try_from(number).unwrap_or(usize::MAX), what);
     format!(
         "{}, {}, {}",

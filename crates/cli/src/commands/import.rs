@@ -8,7 +8,7 @@ use clap::Args;
 use task_engine::StoreError;
 use task_engine_core::display::count;
 use task_engine_core::recovery::Reclaim;
-use task_engine_store::export::{File, Ids, Imported};
+use task_engine_store::export::{ExportFile, ImportIds, ImportOutcome};
 
 use super::export::content_text;
 use crate::console::Console;
@@ -19,7 +19,7 @@ use crate::json_output::write_json_line;
 /// Read what `export` wrote: all of it, or nothing
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ids are kept, so the database must have neither tasks nor schedules. With
+ImportIds are kept, so the database must have neither tasks nor schedules. With
 --new-ids, tasks are added after the existing ones: every id of the file grows by
 the same number, which is printed, and so do references between tasks. A unique
 key stays with the existing task.")]
@@ -56,13 +56,13 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let bad = |why: &dyn std::fmt::Display| {
         CliError::Usage(format!("{name}: {why}; nothing was imported"))
     };
-    let file = File::open(input).map_err(|error| bad(&error))?;
+    let file = ExportFile::open(input).map_err(|error| bad(&error))?;
     let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     store.migrate().await?;
-    let ids = if args.new_ids { Ids::New } else { Ids::Keep };
+    let ids = if args.new_ids { ImportIds::New } else { ImportIds::Keep };
     let (read, shift, holders) = match store.import(file, ids).await {
-        Ok(Imported::Done { read, shift, holders }) => (read, shift, holders),
-        Ok(Imported::Conflict(why)) => {
+        Ok(ImportOutcome::Done { read, shift, holders }) => (read, shift, holders),
+        Ok(ImportOutcome::Conflict(why)) => {
             return Err(CliError::Conflict(format!(
                 "{}: {why}; nothing was imported",
                 store.location()

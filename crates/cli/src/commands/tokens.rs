@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use task_engine_operations::OperationError;
-use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
+use task_engine_store::token::{NewToken, Role, TokenRow, TokenSecret};
 
 use crate::change::operator;
 use crate::console::{Console, now, quoted};
@@ -69,7 +69,7 @@ async fn create(
     role: Role,
     expires: Option<Duration>,
 ) -> Result<(), CliError> {
-    let secret = Secret::generate()?;
+    let secret = TokenSecret::generate()?;
     let new = NewToken::new(name, role, secret.hash(), expires)
         .map_err(|error| CliError::Usage(error.to_string()))?;
     let store = console.open().await?;

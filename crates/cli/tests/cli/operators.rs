@@ -5,7 +5,7 @@ use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Json, Store};
 use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
-use task_engine_store::token::Secret;
+use task_engine_store::token::TokenSecret;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
@@ -24,7 +24,7 @@ async fn tokens_come_and_go(sandbox: &Sandbox, store: &dyn Store) {
         sandbox.run(&["tokens", "create", "ada", "--role", "operator", "--expires", "90days"]);
     assert_eq!(made.code, Some(0), "{}", made.err);
     let token = made.out.trim_end();
-    let secret: Secret = token.parse().expect("nothing but the token");
+    let secret: TokenSecret = token.parse().expect("nothing but the token");
     assert!(!made.err.contains(&token[3..]), "{}", made.err);
     for words in ["ada", "operator", "expires in 90 days", "not shown again"] {
         assert!(made.err.contains(words), "{words}: {}", made.err);

@@ -7,7 +7,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
-use super::{Field, Filter, FilterTime, Operator, Term, Value};
+use super::{Filter, FilterField, FilterOperator, FilterTime, Term, Value};
 use crate::suggest::did_you_mean;
 use crate::task::TaskStatus;
 
@@ -22,34 +22,34 @@ pub struct InvalidFilter {
 }
 
 /// The names of fields that have no path.
-const FIELDS: [(&str, Field); 15] = [
-    ("status", Field::Status),
-    ("class", Field::Class),
-    ("error", Field::Error),
-    ("created", Field::Created),
-    ("updated", Field::Updated),
-    ("due", Field::Due),
-    ("started", Field::Started),
-    ("ended", Field::Ended),
-    ("queue", Field::Queue),
-    ("priority", Field::Priority),
-    ("id", Field::Id),
-    ("instance", Field::Instance),
-    ("correlation", Field::Correlation),
-    ("attempts", Field::Attempts),
-    ("retries", Field::Retries),
+const FIELDS: [(&str, FilterField); 15] = [
+    ("status", FilterField::Status),
+    ("class", FilterField::Class),
+    ("error", FilterField::Error),
+    ("created", FilterField::Created),
+    ("updated", FilterField::Updated),
+    ("due", FilterField::Due),
+    ("started", FilterField::Started),
+    ("ended", FilterField::Ended),
+    ("queue", FilterField::Queue),
+    ("priority", FilterField::Priority),
+    ("id", FilterField::Id),
+    ("instance", FilterField::Instance),
+    ("correlation", FilterField::Correlation),
+    ("attempts", FilterField::Attempts),
+    ("retries", FilterField::Retries),
 ];
 
 /// Longest first, so that none matches the beginning of another.
-const OPERATORS: [Operator; 8] = [
-    Operator::IsNot,
-    Operator::HasNot,
-    Operator::Least,
-    Operator::Most,
-    Operator::Is,
-    Operator::Has,
-    Operator::More,
-    Operator::Less,
+const OPERATORS: [FilterOperator; 8] = [
+    FilterOperator::IsNot,
+    FilterOperator::HasNot,
+    FilterOperator::Least,
+    FilterOperator::Most,
+    FilterOperator::Is,
+    FilterOperator::Has,
+    FilterOperator::More,
+    FilterOperator::Less,
 ];
 
 /// The longest filter, so that it fits into a URL.
@@ -131,7 +131,7 @@ impl Reader<'_> {
         let operator = self.operator()?;
         if !field.takes(operator) {
             let all = OPERATORS.into_iter().filter(|operator| field.takes(*operator));
-            let all: Vec<_> = all.map(Operator::as_str).collect();
+            let all: Vec<_> = all.map(FilterOperator::as_str).collect();
             return self.bad(
                 at,
                 format!(
@@ -160,7 +160,7 @@ impl Reader<'_> {
         Ok(Term { field, operator, values })
     }
 
-    fn field(&mut self) -> Result<Field, InvalidFilter> {
+    fn field(&mut self) -> Result<FilterField, InvalidFilter> {
         let at = self.at;
         let name = self.word();
         if let "params" | "context" = name.as_str() {
@@ -179,7 +179,11 @@ impl Reader<'_> {
             if path.is_empty() {
                 return self.bad(self.at, format!("name a field, like {name}.user.id=42"));
             }
-            return Ok(if name == "params" { Field::Params(path) } else { Field::Context(path) });
+            return Ok(if name == "params" {
+                FilterField::Params(path)
+            } else {
+                FilterField::Context(path)
+            });
         }
         if let Some((_, field)) = FIELDS.into_iter().find(|(known, _)| *known == name) {
             return Ok(field);
@@ -199,7 +203,7 @@ impl Reader<'_> {
         )
     }
 
-    fn operator(&mut self) -> Result<Operator, InvalidFilter> {
+    fn operator(&mut self) -> Result<FilterOperator, InvalidFilter> {
         let rest = &self.chars[self.at..];
         let found = OPERATORS.into_iter().find(|operator| {
             let mut wanted = operator.as_str().chars();
@@ -308,9 +312,9 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&self, field: &Field, text: String, at: usize) -> Result<Value, InvalidFilter> {
+    fn value(&self, field: &FilterField, text: String, at: usize) -> Result<Value, InvalidFilter> {
         match field {
-            Field::Status => match text.parse::<TaskStatus>() {
+            FilterField::Status => match text.parse::<TaskStatus>() {
                 Ok(status) => Ok(Value::Status(status)),
                 Err(why) => {
                     let words = TaskStatus::ALL.map(TaskStatus::as_str).into_iter();
@@ -318,13 +322,18 @@ impl Reader<'_> {
                     self.bad(at, format!("{why}{}", did_you_mean(&text, words)))
                 }
             },
-            Field::Id | Field::Priority | Field::Attempts | Field::Retries => match text.parse() {
+            FilterField::Id
+            | FilterField::Priority
+            | FilterField::Attempts
+            | FilterField::Retries => match text.parse() {
                 Ok(number) => Ok(Value::Number(number)),
                 Err(_) => self.bad(at, format!("{field} is a whole number, not {text:?}")),
             },
-            Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
-                self.time(&text, at)
-            }
+            FilterField::Created
+            | FilterField::Updated
+            | FilterField::Due
+            | FilterField::Started
+            | FilterField::Ended => self.time(&text, at),
             _ => Ok(Value::Text(text)),
         }
     }
@@ -378,9 +387,9 @@ impl Reader<'_> {
     }
 }
 
-impl Field {
-    fn takes(&self, operator: Operator) -> bool {
-        use Operator::{Has, HasNot, Is, IsNot};
+impl FilterField {
+    fn takes(&self, operator: FilterOperator) -> bool {
+        use FilterOperator::{Has, HasNot, Is, IsNot};
         match self {
             Self::Status => matches!(operator, Is | IsNot),
             Self::Class | Self::Queue | Self::Instance | Self::Correlation | Self::Error => {
@@ -397,7 +406,7 @@ impl Field {
     }
 }
 
-impl Operator {
+impl FilterOperator {
     fn takes_many(self) -> bool {
         matches!(self, Self::Is | Self::IsNot | Self::Has | Self::HasNot)
     }
@@ -432,7 +441,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for FilterField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (root, path) = match self {
             Self::Params(path) => ("params", path),

@@ -152,10 +152,10 @@ fn words(text: &str) -> Vec<(usize, &str)> {
 }
 
 /// The position in the field, and the problem.
-type FieldError = (usize, String);
+type CronFieldError = (usize, String);
 
 impl FieldSpec {
-    fn parse(&self, field: &str) -> Result<String, FieldError> {
+    fn parse(&self, field: &str) -> Result<String, CronFieldError> {
         if field == "*" || (field == "?" && self.days != DayField::No) {
             return Ok("*".to_owned());
         }
@@ -184,7 +184,7 @@ impl FieldSpec {
     }
 
     /// `L`, `LW`, `15W` of a day of the month; `FRI#2`, `FRIL` of a day of the week.
-    fn special(&self, item: &str) -> Result<Option<String>, FieldError> {
+    fn special(&self, item: &str) -> Result<Option<String>, CronFieldError> {
         let upper = item.to_ascii_uppercase();
         match self.days {
             DayField::OfMonth if upper == "L" || upper == "LW" => Ok(Some(upper)),
@@ -211,7 +211,7 @@ impl FieldSpec {
     }
 
     /// `5`, `1-5`, `*/2` or `1-5/2`.
-    fn numbers(&self, item: &str) -> Result<Vec<u8>, FieldError> {
+    fn numbers(&self, item: &str) -> Result<Vec<u8>, CronFieldError> {
         let (range, step) = match item.split_once('/') {
             None => (item, 1),
             Some((range, step)) => match step.parse::<u8>() {
@@ -251,7 +251,7 @@ impl FieldSpec {
         Ok((first..=last).step_by(usize::from(step)).map(normalize).collect())
     }
 
-    fn number(&self, text: &str, at: usize) -> Result<u8, FieldError> {
+    fn number(&self, text: &str, at: usize) -> Result<u8, CronFieldError> {
         if let Some(place) = self.names.iter().position(|name| name.eq_ignore_ascii_case(text)) {
             // Months count from 1, days of the week from 0.
             return Ok(u8::try_from(place).unwrap_or(0) + self.min);

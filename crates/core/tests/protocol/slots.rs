@@ -1,4 +1,4 @@
-//! A slot of a schedule fires once, whichever engines see it or die.
+//! A slot of a schedule fires once, whichever engines read it or die.
 
 use stateright::{Checker, Model, Property};
 

@@ -9,7 +9,7 @@ use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, Recovery};
 use task_engine_core::queue::Lanes;
 use task_engine_core::report::LogFilter;
-use task_engine_store::claim::{Claimer, Rest};
+use task_engine_store::claim::{ClaimRest, Claimer};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::task::JoinHandle;
@@ -121,9 +121,9 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
                 return Ok(Ok(self.executed(attempt).await?));
             }
             match claim.rest {
-                Rest::Nothing { next_in } => return Ok(Err(next_in)),
-                Rest::More => tokio::task::yield_now().await,
-                Rest::Contended => tokio::time::sleep(CONTENDED).await,
+                ClaimRest::Nothing { next_in } => return Ok(Err(next_in)),
+                ClaimRest::More => tokio::task::yield_now().await,
+                ClaimRest::Contended => tokio::time::sleep(CONTENDED).await,
             }
         }
     }

@@ -68,8 +68,8 @@ async fn application_shares_moved_clock() {
     let again = Harness::open(&file, engine).await;
     assert!(again.now().await >= before);
     assert_eq!(again.store().verify().await.unwrap(), []);
-    use task_engine::store::check::{Check, Depth, Verdict};
-    let checks = again.store().checks(Depth::Deep).await.unwrap();
+    use task_engine::store::check::{Check, CheckDepth, Verdict};
+    let checks = again.store().checks(CheckDepth::Deep).await.unwrap();
     // A harness has an engine only while it drains.
     let wrong = |check: &&Check| check.name != "engines" && check.verdict > Verdict::Unknown;
     let wrong: Vec<_> = checks.iter().filter(wrong).collect();

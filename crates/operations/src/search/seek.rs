@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use task_engine_store::scan::{Scan, TimeBound, TimeRange};
 
 use super::time_bound;
-use task_engine_core::filter::{Field, Filter};
+use task_engine_core::filter::{Filter, FilterField};
 use task_engine_core::task::TaskId;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -38,7 +38,7 @@ pub(super) async fn narrow(
     scan: &mut Scan,
 ) -> Result<(), StoreError> {
     let terms = filter.terms();
-    if terms.iter().any(|term| term.field == Field::Id) {
+    if terms.iter().any(|term| term.field == FilterField::Id) {
         return Ok(());
     }
     if scan.created.is_empty() {
@@ -68,12 +68,12 @@ pub(super) async fn narrow(
 /// Bounds of the creation time of matching tasks. A task that ended, began or changed
 /// before a time was created before it.
 pub(super) fn created_bounds(filter: &Filter) -> Vec<TimeBound> {
-    let later = [Field::Updated, Field::Started, Field::Ended];
+    let later = [FilterField::Updated, FilterField::Started, FilterField::Ended];
     let terms = filter.terms().iter();
     let is_upper = |bound: &TimeBound| matches!(bound, TimeBound::Until(_));
     let bound = |term| {
         let of_later = || later.iter().find_map(|field| time_bound(term, field)).filter(is_upper);
-        time_bound(term, &Field::Created).or_else(of_later)
+        time_bound(term, &FilterField::Created).or_else(of_later)
     };
     terms.filter_map(bound).collect()
 }

@@ -90,7 +90,7 @@ async fn heartbeat_reads_no_history() {
     assert!(!plan.contains("Seq Scan on waiting_tasks"), "{plan}");
 }
 
-/// Whether a queue is paused is asked once a statement, not once a row.
+/// `paused_queues` is read once per statement, not once per row.
 #[tokio::test]
 async fn pauses_are_read_once() {
     let client = tables().await;
@@ -113,8 +113,8 @@ async fn pauses_are_read_once() {
     }
 }
 
-/// A crowd of another queue, class or priority, due or not, adds no more than
-/// the depth of an index to what a look and a claim read.
+/// Many tasks of another queue, class or priority, due or not, add at most the depth of
+/// an index to the reads of a scan and a claim.
 #[tokio::test]
 async fn other_lanes_are_not_read() {
     let client = tables().await;

@@ -9,7 +9,7 @@ use task_engine_postgres::PgStore;
 use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
 
-/// What `connection.rs` sets on every connection.
+/// The settings of `connection.rs`, which are set on every connection.
 const SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; \
     SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
 

@@ -62,7 +62,7 @@ async fn flow_is_read_by_index() {
     assert_by_keys(&executions, &["ended_executions"]);
 }
 
-/// Those who watch read by keys, however much history there is.
+/// Readers of the current activity use keys, so the size of the history does not matter.
 #[tokio::test]
 async fn activity_reads_no_history() {
     let client = tables().await;
@@ -170,7 +170,7 @@ async fn export_page_is_range_of_keys() {
     }
 }
 
-/// Each part of a source is read by its key, from its end, and no further than asked.
+/// Each part of a source is read by its key, from its end, up to the limit.
 #[tokio::test]
 async fn search_step_reads_by_keys() {
     let client = tables().await;
@@ -262,6 +262,6 @@ async fn dashboard_reads_by_keys() {
     let statement = statement(include_str!("../../sql/engine/rollups.sql"), "write_rollups");
     let arguments =
         "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
-    let plan = plan(&client, "figures", statement, arguments).await;
+    let plan = plan(&client, "rollups", statement, arguments).await;
     assert!(plan.contains("Conflict Arbiter Indexes: rollups_pkey"), "{plan}");
 }

@@ -4,8 +4,7 @@ use tokio_postgres::Client;
 
 use crate::{pages, tables};
 
-/// Fills a ledger with tasks that have ended: one of a thousand failed, the others
-/// did their work.
+/// Fills the tables with ended tasks: one of a thousand failed, the others succeeded.
 const ENDED: &str = "
     INSERT INTO task_engine.created_tasks
       (priority, scheduled_at, created_at, task_class, queue, task_parameters, context)

@@ -1,7 +1,7 @@
 -- name: write_rollups
 -- The numbers of an instance as they stand: sent again, or arriving late, they
 -- change nothing. By the key.
-INSERT INTO task_engine_rollups AS figures (
+INSERT INTO task_engine_rollups AS stored (
     minute, task_class, instance_id, generation, ok, failed, other, run_us, run_max_us,
     wait_max_us, run_0, run_1, run_2, run_3, run_4, run_5, run_6, run_7, run_8, run_9, run_10,
     run_11, run_12, run_13, run_14, run_15, run_16, run_17, run_18, run_19, run_20, run_21,
@@ -38,7 +38,7 @@ ON CONFLICT (minute, task_class, instance_id, generation) DO UPDATE SET
     wait_21 = excluded.wait_21, wait_22 = excluded.wait_22, wait_23 = excluded.wait_23,
     wait_24 = excluded.wait_24, wait_25 = excluded.wait_25, wait_26 = excluded.wait_26,
     wait_27 = excluded.wait_27
-WHERE figures.ok + figures.failed + figures.other < excluded.ok + excluded.failed + excluded.other;
+WHERE stored.ok + stored.failed + stored.other < excluded.ok + excluded.failed + excluded.other;
 
 -- name: rollups
 -- By step of ?3 microseconds, from the minute of ?1 until ?2: a range of the key.

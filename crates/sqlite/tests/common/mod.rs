@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::Ran;
-use task_engine_core::attempt::{Ending, NextState};
+use task_engine_core::attempt::RunSpan;
+use task_engine_core::attempt::{AttemptRecord, NextState};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
-use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
+use task_engine_core::task::{NewTask, TaskOptions, TaskStatus};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::claim::{Claim, ClaimedTask, Claimer};
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ pub(crate) fn task(class: &str) -> NewTask {
     NewTask::new(class, Json::empty_object()).expect("a task")
 }
 
-/// An engine that knows the class `work` in the queue `default`.
+/// An engine that serves the class `work` in the queue `default`.
 pub(crate) struct Engine {
     pub(crate) id: InstanceId,
     claimer: Box<dyn Claimer>,
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) async fn register(store: &SqliteStore, name: &str) -> Self {
-        let classes = BTreeMap::from([("work".to_owned(), ClassRules::default())]);
+        let classes = BTreeMap::from([("work".to_owned(), TaskOptions::default())]);
         let new = NewInstance {
             name: name.to_owned(),
             host: "here".to_owned(),
@@ -84,13 +84,13 @@ impl Engine {
         (id, self.claimer.claim(id, limit).await.expect("claim"))
     }
 
-    pub(crate) fn success(&self, claim_id: ClaimId, task: &ClaimedTask) -> Ending {
-        Ending {
+    pub(crate) fn success(&self, claim_id: ClaimId, task: &ClaimedTask) -> AttemptRecord {
+        AttemptRecord {
             id: task.id,
             retry_number: task.retry_number,
             claim_id,
             instance_id: self.id,
-            ran: Some(Ran { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
+            ran: Some(RunSpan { worker: Some(0), lasted: Duration::ZERO, ended: Instant::now() }),
             result: Some(Json::null()),
             error: None,
             next: NextState::End(TaskStatus::Stopped),

@@ -4,7 +4,7 @@ use super::*;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::queue::Pool;
 use task_engine_core::report::ProgressRow;
-use task_engine_core::task::ClassRules;
+use task_engine_core::task::TaskOptions;
 
 fn engine(age_secs: u64, held: i64) -> InstanceRow {
     InstanceRow {
@@ -17,7 +17,7 @@ fn engine(age_secs: u64, held: i64) -> InstanceRow {
         workers: 1,
         queues: vec!["default".into()],
         pools: vec![Pool::new(vec!["default".into()], 1)],
-        classes: BTreeMap::from([("known".to_owned(), ClassRules::default())]),
+        classes: BTreeMap::from([("known".to_owned(), TaskOptions::default())]),
         started_at: Timestamp::UNIX_EPOCH,
         heartbeat_at: Timestamp::UNIX_EPOCH,
         heartbeat_age: Duration::from_secs(age_secs),
@@ -39,10 +39,10 @@ fn of<'a>(checks: &'a [Check], name: &str) -> &'a Check {
 }
 
 #[test]
-fn all_is_well_when_nothing_is_wrong() {
+fn healthy_store_has_no_findings() {
     let lanes = vec![lane("default", "known", Some(1)), lane("q", "strange", None)];
     let facts = CheckFacts { instances: vec![engine(1, 3)], lanes, ..CheckFacts::default() };
-    for check in facts.judge() {
+    for check in facts.evaluate() {
         assert_eq!(check.verdict, Verdict::Ok, "{check:?}");
     }
 }
@@ -63,10 +63,10 @@ fn each_fault_has_its_verdict() {
         (well(vec![engine(1, 0)], vec![lane("q", "known", Some(61))]), "unserved_queues", Wrong),
         (well(vec![engine(1, 0)], vec![lane("q", "known", Some(301))]), "oldest_due_task", Warning),
     ] {
-        let checks = facts.judge();
+        let checks = facts.evaluate();
         assert_eq!(of(&checks, name).verdict, verdict, "{:?}", of(&checks, name));
     }
-    let checks = well(vec![alive(), engine(31, 2)], vec![]).judge();
+    let checks = well(vec![alive(), engine(31, 2)], vec![]).evaluate();
     assert_eq!(
         of(&checks, "orphaned_tasks").remedy.as_deref(),
         Some(r"task-engine recover 'it'\''s me'")
@@ -76,7 +76,7 @@ fn each_fault_has_its_verdict() {
 #[test]
 fn no_live_engine_is_one_finding() {
     let bad = |facts: &CheckFacts| -> Vec<Check> {
-        facts.judge().into_iter().filter(|check| check.verdict != Verdict::Ok).collect()
+        facts.evaluate().into_iter().filter(|check| check.verdict != Verdict::Ok).collect()
     };
     let mut facts = CheckFacts {
         instances: vec![InstanceRow { process_gone: true, ..engine(3, 2) }],
@@ -107,8 +107,8 @@ fn long_running_tasks_are_found() {
     let ago = |secs: i64| Timestamp::from_second(1_000_000 - secs).unwrap();
     let said = |secs| ProgressRow { percent: 1.0, message: String::new(), reported_at: ago(secs) };
     let mut limited = engine(1, 1);
-    let rules = ClassRules::default().timeout(Duration::from_secs(5));
-    limited.classes = BTreeMap::from([("limited".to_owned(), rules)]);
+    let options = TaskOptions::default().timeout(Duration::from_secs(5));
+    limited.classes = BTreeMap::from([("limited".to_owned(), options)]);
     for (class, began, progress, holder, verdict) in [
         ("known", 3599, None, 1, Verdict::Ok),
         ("known", 3601, None, 1, Verdict::Warning),
@@ -134,7 +134,7 @@ fn long_running_tasks_are_found() {
             now,
             ..CheckFacts::default()
         };
-        let checks = facts.judge();
+        let checks = facts.evaluate();
         let found = of(&checks, "long_running_tasks");
         assert_eq!(found.verdict, verdict, "{class} {began}: {found:?}");
         assert!(verdict == Verdict::Ok || found.message.contains("5 ("), "{found:?}");
@@ -159,7 +159,7 @@ fn remedy_for_failures_fits_their_number() {
             "task-engine retry 'status=failed class=\"a b\" updated>now-1h'",
         ),
     ] {
-        let checks = CheckFacts { failed, ..CheckFacts::default() }.judge();
+        let checks = CheckFacts { failed, ..CheckFacts::default() }.evaluate();
         let found = of(&checks, "failures");
         assert_eq!(found.verdict, Verdict::Warning);
         assert!(found.remedy.as_deref().unwrap().ends_with(remedy), "{found:?}");
@@ -167,7 +167,7 @@ fn remedy_for_failures_fits_their_number() {
 }
 
 #[test]
-fn a_pause_is_wrong_when_it_has_held_up_tasks_for_a_day() {
+fn long_pause_with_due_tasks_fails() {
     let facts = |hours: u64, due| CheckFacts {
         paused: vec![PausedQueue {
             queue: "q".into(),
@@ -183,6 +183,6 @@ fn a_pause_is_wrong_when_it_has_held_up_tasks_for_a_day() {
         (25, None, Verdict::Warning),
         (25, Some(9), Verdict::Wrong),
     ] {
-        assert_eq!(of(&facts(hours, due).judge(), "paused_queues").verdict, verdict);
+        assert_eq!(of(&facts(hours, due).evaluate(), "paused_queues").verdict, verdict);
     }
 }

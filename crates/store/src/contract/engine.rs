@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use task_engine_core::attempt::{AttemptId, Ending};
+use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::claim::ClaimId;
-use task_engine_core::completion::Settled;
+use task_engine_core::completion::SettleOutcome;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::queue::Lanes;
 use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
@@ -48,7 +48,7 @@ pub trait EngineStore: StoreBase {
     /// evidence and change nothing.
     fn record<'a>(
         &'a self,
-        endings: &'a [Ending],
+        endings: &'a [AttemptRecord],
         finished: &'a [ClaimId],
     ) -> StoreFuture<'a, Vec<AttemptId>>;
 
@@ -56,9 +56,9 @@ pub trait EngineStore: StoreBase {
     /// application. A completed one stays as it is; the others end as `endings` says. The
     /// answers are in order.
     ///
-    /// It waits only briefly for an open transaction; the answer is then [`Settled::Open`],
+    /// It waits only briefly for an open transaction; the answer is then [`SettleOutcome::Open`],
     /// and the caller asks again.
-    fn settle<'a>(&'a self, endings: &'a [Ending]) -> StoreFuture<'a, Vec<Settled>>;
+    fn settle<'a>(&'a self, endings: &'a [AttemptRecord]) -> StoreFuture<'a, Vec<SettleOutcome>>;
 
     /// Reclaims tasks from engines that no longer work on them. An attempt whose completion
     /// is in an open transaction stays in its claim; the caller asks again.
@@ -85,7 +85,7 @@ pub trait EngineStore: StoreBase {
     /// The first call means that listening has begun.
     ///
     /// A store may send no [`WakeUp::Work`] while every engine is busy. After
-    /// [`Rest::Nothing`](crate::Rest::Nothing) a claimer is woken by later tasks.
+    /// [`ClaimRest::Nothing`](crate::claim::ClaimRest::Nothing) a claimer is woken by later tasks.
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()>;
 
     /// Writes progress and log lines of attempts. Known lines and older progress change

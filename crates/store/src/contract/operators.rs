@@ -11,8 +11,8 @@ use task_engine_core::unique::Creation;
 
 use super::{StoreBase, StoreFuture};
 use crate::audit::NewAuditEntry;
-use crate::check::{Check, Depth, Inventory, Violation};
-use crate::export::{ExportFilter, File, Ids, Imported, Sink};
+use crate::check::{Check, CheckDepth, Inventory, Violation};
+use crate::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutcome};
 use crate::login::{DatabaseKey, LoginId};
 use crate::token::{NewToken, TokenHash, TokenRow};
 
@@ -86,14 +86,14 @@ pub trait OperatorStore: StoreBase {
 
     /// Checks the health of the database. A fact that cannot be determined is a check, too:
     /// this fails only if the database does not answer at all.
-    fn checks(&self, depth: Depth) -> StoreFuture<'_, Vec<Check>>;
+    fn checks(&self, depth: CheckDepth) -> StoreFuture<'_, Vec<Check>>;
 
     /// Counts everything. Reads everything, as [`OperatorStore::verify`] does.
     fn inventory(&self) -> StoreFuture<'_, Inventory>;
 
     /// Passes everything to `to`, line by line, as of one snapshot; the first line is the
     /// header, the last the end. Memory does not grow with the number of tasks.
-    fn export<'a>(&'a self, filter: &'a ExportFilter, to: Sink) -> StoreFuture<'a, ()>;
+    fn export<'a>(&'a self, filter: &'a ExportFilter, to: ExportSink) -> StoreFuture<'a, ()>;
 
     /// Imports a file, all of it or nothing. An invalid file is
     /// [`StoreError::InvalidData`](crate::StoreError::InvalidData).
@@ -101,7 +101,7 @@ pub trait OperatorStore: StoreBase {
     /// Attempts that ran when it was written are held by ended sessions: reclaim them
     /// ([`Reclaim::Lost`](task_engine_core::recovery::Reclaim::Lost)) like those of any lost
     /// engine.
-    fn import(&self, file: File, ids: Ids) -> StoreFuture<'_, Imported>;
+    fn import(&self, file: ExportFile, ids: ImportIds) -> StoreFuture<'_, ImportOutcome>;
 }
 
 /// The outcome of a request to cancel a task.

@@ -6,7 +6,7 @@ use std::io::BufRead;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{End, FORMAT, Header, Line};
+use super::{ExportCounts, ExportHeader, ExportLine, FORMAT};
 
 /// A line that is longer holds more than any task can have.
 const LINE_BYTES_MAX: usize = 1 << 30;
@@ -34,25 +34,25 @@ impl fmt::Display for InvalidLine {
 
 /// A file that is read: its header, and what follows, checked line by line.
 /// Ends with an error unless the file is whole.
-pub struct File {
-    header: Header,
+pub struct ExportFile {
+    header: ExportHeader,
     input: Box<dyn BufRead + Send>,
     line: u64,
-    seen: End,
+    seen: ExportCounts,
     last_ids: (i64, i64, i64),
     done: bool,
 }
 
-impl fmt::Debug for File {
+impl fmt::Debug for ExportFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File").field("header", &self.header).finish_non_exhaustive()
     }
 }
 
-impl File {
+impl ExportFile {
     /// Reads the header.
     pub fn open(input: Box<dyn BufRead + Send>) -> Result<Self, InvalidLine> {
-        let header = Header {
+        let header = ExportHeader {
             task_engine_export: FORMAT,
             version: String::new(),
             exported_at: Timestamp::UNIX_EPOCH,
@@ -62,14 +62,14 @@ impl File {
             last_instance_id: 0,
             last_schedule_id: 0,
         };
-        let (seen, last_ids) = (End::default(), (0, 0, 0));
+        let (seen, last_ids) = (ExportCounts::default(), (0, 0, 0));
         let mut file = Self { header, input, line: 0, seen, last_ids, done: false };
         let Some(text) = file.text()? else {
             return Err(file.bad("the file is empty".to_owned()));
         };
         file.check_format(&text)?;
         match file.parse(&text)? {
-            Line::Header(header) => {
+            ExportLine::Header(header) => {
                 let ids = [header.last_task_id, header.last_instance_id, header.last_schedule_id];
                 if ids.iter().any(|id| *id < 0) {
                     return Err(file.bad("an id is below zero".to_owned()));
@@ -83,7 +83,7 @@ impl File {
 
     /// What the file is.
     #[must_use]
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &ExportHeader {
         &self.header
     }
 
@@ -95,24 +95,24 @@ impl File {
 
     /// How many lines of each kind were read so far.
     #[must_use]
-    pub fn seen(&self) -> End {
+    pub fn seen(&self) -> ExportCounts {
         self.seen
     }
 
     /// Another format may have another header: the version comes first.
     fn check_format(&self, text: &str) -> Result<(), InvalidLine> {
         #[derive(Deserialize)]
-        struct Any {
+        struct VersionedLine {
             header: Version,
         }
         #[derive(Deserialize)]
         struct Version {
             task_engine_export: u32,
         }
-        match serde_json::from_str::<Any>(text) {
-            Ok(any) if any.header.task_engine_export != FORMAT => Err(self.bad(format!(
+        match serde_json::from_str::<VersionedLine>(text) {
+            Ok(line) if line.header.task_engine_export != FORMAT => Err(self.bad(format!(
                 "the file has format {}, this program knows format {FORMAT}; use the version of task-engine that it is for",
-                any.header.task_engine_export
+                line.header.task_engine_export
             ))),
             Ok(_) => Ok(()),
             Err(_) => Err(self.bad(
@@ -135,7 +135,7 @@ impl File {
         text.map(Some).map_err(|_| self.bad("this is not text (UTF-8)".to_owned()))
     }
 
-    fn parse(&self, text: &str) -> Result<Line, InvalidLine> {
+    fn parse(&self, text: &str) -> Result<ExportLine, InvalidLine> {
         serde_json::from_str(text).map_err(|error| {
             let why = error.to_string();
             let why = why.split(" at line ").next().unwrap_or_default().to_owned();
@@ -151,13 +151,13 @@ impl File {
         InvalidLine { line: self.line, column: None, why }
     }
 
-    fn read(&mut self) -> Result<Option<Line>, InvalidLine> {
+    fn read(&mut self) -> Result<Option<ExportLine>, InvalidLine> {
         let Some(text) = self.text()? else {
             return Err(self.bad("the last line is missing: the file is not whole".to_owned()));
         };
         let line = self.parse(&text)?;
         self.in_order(&line).map_err(|why| self.bad(why))?;
-        if let Line::End(end) = line {
+        if let ExportLine::End(end) = line {
             if end != self.seen {
                 return Err(self.bad(format!(
                     "lines are missing: {} were written, {} are there",
@@ -179,16 +179,16 @@ impl File {
         Ok(Some(line))
     }
 
-    fn in_order(&mut self, line: &Line) -> Result<(), String> {
+    fn in_order(&mut self, line: &ExportLine) -> Result<(), String> {
         let (what, id, last, highest) = match line {
-            Line::Header(_) => return Err("a second header".to_owned()),
-            Line::Instance(i) => {
+            ExportLine::Header(_) => return Err("a second header".to_owned()),
+            ExportLine::Instance(i) => {
                 if i.name.is_empty() {
                     return Err("an instance has a name".to_owned());
                 }
                 ("instance", i.id, &mut self.last_ids.0, self.header.last_instance_id)
             }
-            Line::Task(task) => {
+            ExportLine::Task(task) => {
                 task.check()?;
                 let known = 1..=self.header.last_instance_id;
                 let sessions = task.executions.iter().filter_map(|e| e.instance_id);
@@ -198,16 +198,16 @@ impl File {
                 }
                 ("task", task.id, &mut self.last_ids.1, self.header.last_task_id)
             }
-            Line::Schedule(s) => {
+            ExportLine::Schedule(s) => {
                 task_engine_core::task::check_name("schedule", s.name.clone())
                     .map_err(|e| e.to_string())?;
                 ("schedule", s.id, &mut self.last_ids.2, self.header.last_schedule_id)
             }
-            Line::PausedQueue(paused) => {
+            ExportLine::PausedQueue(paused) => {
                 return task_engine_core::queue::check_queue_name(&paused.queue)
                     .map_err(|e| e.to_string());
             }
-            Line::SkippedTask(_) | Line::End(_) => return Ok(()),
+            ExportLine::SkippedTask(_) | ExportLine::End(_) => return Ok(()),
         };
         if id <= *last {
             return Err(format!(
@@ -227,18 +227,18 @@ impl File {
 /// The task that a line is about that could not be read as a whole.
 fn task_id_in(text: &str) -> Option<i64> {
     #[derive(Deserialize)]
-    struct Any {
+    struct TaskLine {
         task: Id,
     }
     #[derive(Deserialize)]
     struct Id {
         id: i64,
     }
-    serde_json::from_str::<Any>(text).ok().map(|any| any.task.id)
+    serde_json::from_str::<TaskLine>(text).ok().map(|line| line.task.id)
 }
 
-impl Iterator for File {
-    type Item = Result<Line, InvalidLine>;
+impl Iterator for ExportFile {
+    type Item = Result<ExportLine, InvalidLine>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
@@ -250,8 +250,8 @@ impl Iterator for File {
     }
 }
 
-fn words(end: End) -> String {
-    let End { instances, paused_queues, tasks, schedules } = end;
+fn words(end: ExportCounts) -> String {
+    let ExportCounts { instances, paused_queues, tasks, schedules } = end;
     format!(
         "{tasks} tasks, {schedules} schedules, {paused_queues} paused queues, {instances} instances"
     )

@@ -7,7 +7,7 @@ use serde::Serialize;
 use task_engine_operations::Actor;
 use task_engine_operations::report::audit_sentence;
 use task_engine_store::audit::{AuditEntry, AuditFilter};
-use task_engine_store::token::{NewToken, Role, Secret, TokenRow};
+use task_engine_store::token::{NewToken, Role, TokenRow, TokenSecret};
 
 use super::body::Body;
 use super::query::Query;
@@ -90,7 +90,7 @@ pub(super) async fn create_token(
     if expires_in.is_some_and(|time| time.is_zero()) {
         return Err(object.invalid("expires_in", "it must be longer than zero"));
     }
-    let secret = Secret::generate()?;
+    let secret = TokenSecret::generate()?;
     let token = NewToken::new(name.as_str(), role, secret.hash(), expires_in)
         .map_err(|bad| object.invalid("name", bad))?;
     let reason = object.reason()?;

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
-use task_engine_store::token::{Role, Secret};
+use task_engine_store::token::{Role, TokenSecret};
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -75,7 +75,7 @@ pub(crate) async fn log_in(
     // A valid token is not limited, because tokens cannot be guessed. It does not
     // reset the limit of wrong passwords either.
     if let Some(actor) = guard::by_token(&app, secret).await? {
-        let hash = secret.parse::<Secret>().map(|secret| session::to_hex(&secret.hash())).ok();
+        let hash = secret.parse::<TokenSecret>().map(|secret| session::to_hex(&secret.hash())).ok();
         return start_session(&app, LoginSession::new(actor.name, actor.role, hash), &login.to)
             .await;
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine_store::contract::Store;
-use task_engine_store::token::{NewToken, Role, Secret};
+use task_engine_store::token::{NewToken, Role, TokenSecret};
 use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard};
 use tower::ServiceExt as _;
@@ -50,7 +50,7 @@ impl Tables {
     }
 
     pub(crate) async fn token(&self, name: &str, role: Role) -> String {
-        let secret = Secret::generate().expect("random numbers");
+        let secret = TokenSecret::generate().expect("random numbers");
         let token = NewToken::new(name, role, secret.hash(), None).expect("a token");
         self.store.add_token(&token).await.expect("add_token");
         secret.text().to_owned()

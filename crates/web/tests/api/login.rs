@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use task_engine_conformance::waiting::wait_for;
-use task_engine_store::token::{NewToken, Secret};
+use task_engine_store::token::{NewToken, TokenSecret};
 use task_engine_web::{Access, Role};
 
 use crate::client::{Client, Response, sqlite};
@@ -137,7 +137,7 @@ async fn session_ends_with_its_token() {
 async fn expired_token_is_refused() {
     let tables = sqlite().await;
     let client = tables.with(Access::closed());
-    let secret = Secret::generate().unwrap();
+    let secret = TokenSecret::generate().unwrap();
     let short = Some(Duration::from_millis(300));
     let token = NewToken::new("short", Role::Admin, secret.hash(), short).unwrap();
     tables.store.add_token(&token).await.unwrap();

@@ -4,7 +4,7 @@ use task_engine_conformance::fixture::{new_instance, with_classes};
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
-use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
+use task_engine_core::report::{LogLevel, LogLine, ProgressReport, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::NewTask;
 
@@ -39,7 +39,7 @@ async fn no_field_becomes_markup() {
         id: hold.id(),
         version: 1,
         lines_total: 1,
-        progress: Some(Progress::new(10.0, EVIL)),
+        progress: Some(ProgressReport::new(10.0, EVIL)),
         lines: vec![LogLine::new(1, LogLevel::Info, EVIL)],
     };
     site.fixture.store.report(&[report]).await.unwrap();

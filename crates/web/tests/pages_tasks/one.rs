@@ -7,7 +7,7 @@ use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
-use task_engine_core::report::{LogLevel, LogLine, Progress, Report};
+use task_engine_core::report::{LogLevel, LogLine, ProgressReport, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_web::Role;
 
@@ -99,7 +99,7 @@ async fn logs_are_paged_with_progress() {
     let hold = engine.claim_one().await;
     let lines: Vec<_> =
         (1..=450).map(|n| LogLine::new(n, LogLevel::Warn, &format!("said no. {n}."))).collect();
-    let progress = Some(Progress::new(40.0, "half way"));
+    let progress = Some(ProgressReport::new(40.0, "half way"));
     let report = Report { id: hold.id(), version: 1, lines_total: 450, progress, lines };
     site.fixture.store.report(&[report]).await.unwrap();
     let page = site.get(&format!("/tasks/{id}")).await.ok();

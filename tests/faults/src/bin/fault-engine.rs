@@ -1,6 +1,6 @@
-//! An engine or a producer for the tests of faults; told what to do by one
-//! argument of JSON (`task_engine_faults::commands`). It ends when its standard
-//! input does, so that nothing is left of a test that was killed.
+//! An engine or a producer for the fault tests. Its one argument is JSON
+//! (`task_engine_faults::commands`). It ends when its standard input is closed, so a
+//! killed test leaves no process.
 
 use std::io::Read as _;
 use std::process::ExitCode;

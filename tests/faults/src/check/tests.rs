@@ -1,4 +1,4 @@
-//! A check that cannot fail proves nothing: each promise is broken once.
+//! Each promise is broken once, to show that its check can fail.
 
 use jiff::{SignedDuration, Timestamp};
 use task_engine::Json;
@@ -87,18 +87,18 @@ fn finds(promise: &str, spoil: impl Fn(&mut Evidence)) {
 }
 
 #[test]
-fn what_is_sound_is_sound() {
+fn sound_history_passes() {
     assert_eq!(broken(&sound()), Vec::<String>::new());
 }
 
 #[test]
-fn a_lost_task_is_found() {
+fn lost_task_is_found() {
     finds("I1:", |e| e.acks.extend([2]));
     finds("I8:", |e| task(e).status = TaskStatus::Running);
 }
 
 #[test]
-fn a_second_end_is_found_unless_it_was_asked_for() {
+fn second_end_is_found_unless_requested() {
     finds("I2:", |e| task(e).executions[0].ends_task = Some(TaskStatus::Failed));
     finds("I2:", |e| e.verify.push("task 1 is nowhere".into()));
     let mut asked = sound();
@@ -108,7 +108,7 @@ fn a_second_end_is_found_unless_it_was_asked_for() {
 }
 
 #[test]
-fn an_end_that_changes_is_found() {
+fn changed_end_is_found() {
     finds("I2:", |e| {
         let mut before = e.history.clone();
         before.tasks.get_mut(&1).unwrap().executions[1].worker = Some(9);
@@ -117,20 +117,20 @@ fn an_end_that_changes_is_found() {
 }
 
 #[test]
-fn a_success_that_nobody_saw_is_found() {
+fn unwitnessed_success_is_found() {
     finds("I3:", |e| e.witness = Witness::read("begin 1 1 7 100\nbegin 1 2 8 200\n"));
 }
 
 #[test]
-fn attempts_that_overlap_are_found() {
-    // The first engine was alive: it was heard of a moment before it was declared lost.
+fn overlapping_attempts_are_found() {
+    // The first engine was alive: it sent a heartbeat just before it was declared lost.
     finds("I4:", |e| e.history.instances.get_mut(&1).unwrap().heartbeat_at = at(3));
     finds("I4:", |e| {
         task(e).executions[0] = execution(1, Some("Asked"), None);
         e.witness =
             Witness::read("begin 1 1 7 100\nbegin 1 2 8 200\nend 1 2 8 300\nend 1 1 7 250\n");
     });
-    // It was alive, but its process was killed before: nothing overlaps.
+    // It was alive, but its process was killed before: no overlap.
     let mut killed = sound();
     killed.history.instances.get_mut(&1).unwrap().heartbeat_at = at(3);
     killed.dead.insert(7, Some(150));
@@ -140,7 +140,7 @@ fn attempts_that_overlap_are_found() {
 }
 
 #[test]
-fn a_late_result_of_what_has_not_ended_is_found() {
+fn late_result_without_end_is_found() {
     finds("I5:", |e| {
         task(e).late_results.push(LateRecord {
             attempt: 3,
@@ -152,18 +152,18 @@ fn a_late_result_of_what_has_not_ended_is_found() {
 }
 
 #[test]
-fn one_attempt_too_many_is_found() {
+fn extra_attempt_is_found() {
     finds("I6:", |e| task(e).context = Json::parse(r#"{"retry":{"maximum":0}}"#).unwrap());
 }
 
 #[test]
-fn a_gap_is_found() {
+fn attempt_gap_is_found() {
     finds("I7:", |e| drop(task(e).executions.remove(0)));
     finds("I7:", |e| e.witness.take("begin 1 3 8 400"));
 }
 
 #[test]
-fn two_open_tasks_of_one_key_are_found() {
+fn duplicate_open_key_is_found() {
     let key = || Json::parse(r#"{"unique_key":"k"}"#).unwrap();
     let second = |began: i64| {
         let mut evidence = sound();
@@ -183,7 +183,7 @@ fn two_open_tasks_of_one_key_are_found() {
 }
 
 #[test]
-fn too_many_at_a_time_are_found() {
+fn exceeded_worker_limit_is_found() {
     finds("I9:", |e| {
         e.workers.insert(8, 1);
         e.witness =

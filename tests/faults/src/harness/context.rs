@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use crate::check::{Evidence, broken};
 use crate::commands::{EngineConfig, ProducerConfig, ProgramCommand, TaskSpec};
 use crate::engine::open;
-use crate::harness::supervisor::{EngineOptions, EngineSupervisor};
+use crate::harness::supervisor::{EngineProcessOptions, EngineSupervisor};
 use crate::harness::usage::UsageMonitor;
 use crate::history::History;
 use crate::producer::confirm;
 use crate::registry::StoreKind;
 use crate::witness::Witness;
 
-/// Generous: a loaded machine is slow, and only a hang takes this long.
+/// Generous, for loaded machines. Only a hang takes this long.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The context of a scenario.
@@ -151,7 +151,7 @@ impl TestContext {
 
     /// Options of an engine with a short lease.
     #[must_use]
-    pub fn options(&self, name: &str) -> EngineOptions {
+    pub fn options(&self, name: &str) -> EngineProcessOptions {
         let config = EngineConfig {
             database: self.database.clone(),
             instance: name.to_owned(),
@@ -163,7 +163,12 @@ impl TestContext {
             poll_ms: 1000,
             schedule: None,
         };
-        EngineOptions { config, wrapper: Vec::new(), environment: Vec::new(), supervised: true }
+        EngineProcessOptions {
+            config,
+            wrapper: Vec::new(),
+            environment: Vec::new(),
+            supervised: true,
+        }
     }
 
     /// Starts engines with default options.
@@ -395,7 +400,7 @@ async fn nothing_open(store: &dyn Store) -> Result<bool, StoreError> {
             return Ok(false);
         }
     }
-    // A task that has moved in between was listed in neither status.
+    // A task that changed its status in between was in neither list.
     let counted = store.inventory().await?;
     Ok(counted.waiting == 0 && counted.running == 0)
 }

@@ -152,7 +152,7 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes a group under a controller; needs root.
+    /// Creates a control group; needs root.
     #[must_use]
     pub fn new(controller: &str) -> Self {
         let root = Path::new("/sys/fs/cgroup");
@@ -167,7 +167,7 @@ impl ControlGroup {
         std::fs::create_dir(&path).unwrap_or_else(|error| {
             panic!("no control group {}: {error}; this needs root", path.display())
         });
-        // Processes that were just killed may take a moment to leave.
+        // Killed processes may need a moment to end.
         let remove = "echo THAWED >\"$0/freezer.state\"; for i in 1 2 3 4 5 6 7 8 9 10; do \
             rmdir \"$0\" && exit; sleep 0.2; done";
         let cleanup = Cleanup::by(remove, &[&path.display().to_string()]);

@@ -1,4 +1,4 @@
-//! Real processes, and what is done to them.
+//! Real processes, networks and volumes, and faults in them.
 
 pub mod context;
 pub mod machine;

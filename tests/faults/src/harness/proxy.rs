@@ -80,7 +80,7 @@ impl Proxy {
         format!("{before}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// What becomes of bytes from now on.
+    /// Sets how data is forwarded.
     pub fn set(&self, mode: ProxyMode) {
         self.state.send_modify(|state| state.mode = mode);
     }
@@ -90,8 +90,8 @@ impl Proxy {
         self.state.send_modify(|state| state.cut += 1);
     }
 
-    /// From now on, no byte goes over connections that are there, and nobody is
-    /// told; new ones work.
+    /// From now on, current connections forward nothing and report no error. New ones
+    /// work.
     pub fn abandon(&self) {
         self.state.send_modify(|state| {
             state.time += 1;
@@ -99,7 +99,7 @@ impl Proxy {
         });
     }
 
-    /// From now on, resets each connection after so many bytes; 0 for never.
+    /// From now on, resets each connection after this many bytes; 0 for never.
     pub fn cut_after(&self, bytes: u64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
     }
@@ -128,7 +128,8 @@ async fn serve(client: TcpStream, mut state: watch::Receiver<State>, limit: Arc<
     let _ = client.set_nodelay(true);
     let State { cut: born, time, .. } = *state.borrow();
     let connected = async {
-        // One that stalls is taken, and leads nowhere until it is healed.
+        // A stalled connection is accepted, and forwards nothing until the proxy is
+        // healed.
         let open = state.wait_for(|now| now.mode != ProxyMode::Stall).await;
         let target = open.map_err(io::Error::other)?.target;
         let server = TcpStream::connect(target).await?;
@@ -157,7 +158,7 @@ async fn serve(client: TcpStream, mut state: watch::Receiver<State>, limit: Arc<
     }
     for half in [to_client, to_server] {
         reset(half.as_ref());
-        // Dropped, it would say good-bye first.
+        // A drop would send the end of the stream first.
         half.forget();
     }
 }

@@ -18,7 +18,7 @@ const RESTART_AFTER: Duration = Duration::from_millis(300);
 
 /// How an engine is started.
 #[derive(Debug, Clone)]
-pub struct EngineOptions {
+pub struct EngineProcessOptions {
     /// Its configuration.
     pub config: EngineConfig,
     /// The program around it, with its arguments; empty for none.
@@ -31,8 +31,8 @@ pub struct EngineOptions {
 
 /// A process that runs, or has ended.
 #[derive(Debug)]
-struct Engine {
-    options: EngineOptions,
+struct EngineProcess {
+    options: EngineProcessOptions,
     child: Option<Child>,
     ended: Option<Instant>,
     wanted: bool,
@@ -41,7 +41,7 @@ struct Engine {
 /// All processes of a run.
 #[derive(Debug, Default)]
 struct ProcessTable {
-    engines: BTreeMap<String, Engine>,
+    engines: BTreeMap<String, EngineProcess>,
     dead: HashMap<u32, Option<i64>>,
     workers: HashMap<u32, usize>,
     /// Engines that ended without a stop.
@@ -76,10 +76,10 @@ impl EngineSupervisor {
     }
 
     /// Starts an engine with a new name.
-    pub fn start(&self, options: EngineOptions) {
+    pub fn start(&self, options: EngineProcessOptions) {
         let name = options.config.instance.clone();
         let mut table = self.table();
-        let engine = Engine { options, child: None, ended: None, wanted: true };
+        let engine = EngineProcess { options, child: None, ended: None, wanted: true };
         assert!(!table.engines.contains_key(&name), "engine {name} exists");
         table.engines.insert(name.clone(), engine);
         self.spawn(&mut table, &name);
@@ -260,7 +260,7 @@ impl EngineSupervisor {
     }
 }
 
-/// Sends a signal to a process; false if it is gone.
+/// Sends a signal to a process; false if it does not exist.
 pub(crate) fn send(process: u32, signal: Signal) -> bool {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| kill_process(pid, signal).is_ok())

@@ -10,7 +10,7 @@ use crate::harness::context::TestContext;
 use crate::harness::machine::{ControlGroup, faketime_library, run_command};
 use crate::registry::StoreKind;
 
-/// F5: a whole machine freezes, with two engines on it, and goes on later.
+/// F5: a whole machine with two engines freezes, and continues later.
 pub fn freeze(ctx: &mut TestContext) {
     ctx.use_default_store();
     let group = ControlGroup::new("freezer");
@@ -41,15 +41,15 @@ pub fn freeze(ctx: &mut TestContext) {
     }
 }
 
-/// F6: an engine whose steady clocks are ten days ahead of the others'.
+/// F6: the monotonic clock of one engine is ten days ahead.
 pub fn other_boot_time(ctx: &mut TestContext) {
     ctx.use_default_store();
     let days = 864_000.to_string();
     let mut odd = ctx.options("odd");
     odd.wrapper =
         ["unshare", "-T", "--boottime", &days, "--monotonic", &days].map(str::to_owned).to_vec();
-    // Its processes are in another time namespace: what it writes has another
-    // time, so it is given tasks of its own to be seen by.
+    // Its processes are in another time namespace and write other times, so it gets its
+    // own tasks.
     odd.config.witness = ctx.path("witness-of-odd");
     ctx.engines.start(odd);
     ctx.wait_alive(&["odd"]);
@@ -127,7 +127,7 @@ pub fn database_clock_steps(ctx: &mut TestContext) {
         options.config.database.clone_from(&ctx.database);
         steps(ctx, &options, &set);
     } else {
-        // Here the database's clock is that of whoever writes to the file.
+        // The database's clock is that of the process that writes to the file.
         ctx.use_default_store();
         options.environment = faked.to_vec();
         steps(ctx, &options, &set);
@@ -136,7 +136,7 @@ pub fn database_clock_steps(ctx: &mut TestContext) {
 
 fn steps(
     ctx: &mut TestContext,
-    options: &crate::harness::supervisor::EngineOptions,
+    options: &crate::harness::supervisor::EngineProcessOptions,
     set: &dyn Fn(&str),
 ) {
     for name in ["a", "b"] {
@@ -150,10 +150,10 @@ fn steps(
     for offset in ["+0s", "+120s", "-300s", "+130s"] {
         set(offset);
         let before = ctx.finished();
-        // Due by whatever clock it is now.
+        // Due by every clock.
         ctx.produce(20, 5, 5, TaskSpec::work(5));
         if offset != "-300s" {
-            // After a step back, what was created before is due in the future.
+            // After a step back, earlier tasks are due in the future.
             ctx.wait_until(format_args!("work goes on at {offset}"), || {
                 ctx.finished() >= before + 20
             });
@@ -169,7 +169,7 @@ fn steps(
     slots_are_single(ctx, &history, 1..400);
 }
 
-/// I10, from the tasks: those of a schedule say which slot they are for.
+/// I10, from the tasks: the context of a task of a schedule has its slot.
 fn slots_are_single(
     ctx: &mut TestContext,
     history: &crate::history::History,

@@ -36,7 +36,7 @@ pub fn kill_storm(ctx: &mut TestContext) {
     assert!(killed > 0, "nobody was killed");
 }
 
-/// F4: an engine stops for three leases, and then goes on as if nothing were.
+/// F4: an engine is stopped for three leases, and then continues.
 pub fn zombie(ctx: &mut TestContext) {
     ctx.use_default_store();
     let mut first = ctx.options("first");

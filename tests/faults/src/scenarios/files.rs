@@ -1,4 +1,4 @@
-//! What becomes of an SQLite file: full, read-only, deleted, damaged.
+//! Faults of an SQLite file: full, read-only, deleted, damaged.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::history::History;
 
 fn integrity(file: &Path) -> String {
     let open = Connection::open(file);
-    let told = open.and_then(|db| db.query_row("PRAGMA integrity_check", [], |row| row.get(0)));
-    told.unwrap_or_else(|error| error.to_string())
+    let result = open.and_then(|db| db.query_row("PRAGMA integrity_check", [], |row| row.get(0)));
+    result.unwrap_or_else(|error| error.to_string())
 }
 
-/// On a volume of its own.
+/// On its own volume.
 fn on_volume(ctx: &mut TestContext, mib: u32) -> Volume {
     let volume = Volume::mount(ctx.path("volume"), mib);
     let file = volume.path().join("tasks.db").display().to_string();
@@ -34,7 +34,7 @@ pub fn file_system_full(ctx: &mut TestContext) {
     ctx.wait_until("work goes on", || ctx.finished() > 50);
     let ballast = volume.fill();
     let window = ctx.monitor_usage();
-    ctx.wait_until("the producer is told", || {
+    ctx.wait_until("the producer gets an error", || {
         ctx.engines.logged("producer").contains("make room on its disk")
             || ctx.engines.logged("producer").contains("check its disk")
     });
@@ -53,8 +53,8 @@ pub fn file_system_read_only(ctx: &mut TestContext) {
     ctx.start(&["a"]);
     ctx.create_many(100, &TaskSpec::work(20));
     ctx.wait_until("work goes on", || ctx.finished() > 10);
-    // A volume with files that are written to cannot be made so: the engine is
-    // killed, and starts on what it cannot write to.
+    // A volume with open files cannot be made read-only. So the engine is killed, and
+    // starts on the read-only volume.
     ctx.engines.kill("a");
     ctx.wait_until("the volume is read-only", || {
         std::process::Command::new("mount")
@@ -74,8 +74,8 @@ pub fn file_system_read_only(ctx: &mut TestContext) {
     assert_eq!(integrity(&volume.path().join("tasks.db")), "ok");
 }
 
-/// F21: somebody moves the file away under a running engine and its producer.
-/// Nothing is confirmed that nobody could find; when it is back, all goes on.
+/// F21: the file is moved away while an engine and its producer use it. Nothing is
+/// confirmed that is not in the file. When the file is back, both continue.
 pub fn file_gone(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a"]);
@@ -83,10 +83,10 @@ pub fn file_gone(ctx: &mut TestContext) {
     ctx.wait_until("work goes on", || ctx.finished() > 20);
     let (file, away) = (ctx.direct.clone(), format!("{}.away", ctx.direct));
     std::fs::rename(&file, &away).expect("moved away");
-    ctx.wait_until("the producer is told", || {
+    ctx.wait_until("the producer gets an error", || {
         ctx.engines.logged("producer").contains("deleted, moved or replaced")
     });
-    ctx.wait_until("the engine is told", || {
+    ctx.wait_until("the engine gets an error", || {
         ctx.engines.logged("a").contains("deleted, moved or replaced")
     });
     let before = ctx.confirmed();
@@ -97,8 +97,8 @@ pub fn file_gone(ctx: &mut TestContext) {
     assert_eq!(integrity(Path::new(&ctx.direct)), "ok");
 }
 
-/// F22: the write-ahead log is cut off anywhere, as by a loss of power: what is
-/// left is a sound store, of some moment.
+/// F22: the write-ahead log is cut off at a random place, as by a loss of power: the
+/// store is sound, at an earlier time.
 pub fn torn_log(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a"]);
@@ -148,8 +148,8 @@ fn sound(ctx: &TestContext, copy: &Path) -> Option<usize> {
     Some(history.tasks.len())
 }
 
-/// F22: a bit flips somewhere in the file. Either the damage is told, or the
-/// history is what it was: never another one.
+/// F22: a bit of the file is flipped. Either the damage is reported, or the history is
+/// unchanged.
 pub fn flipped_bit(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a"]);
@@ -161,7 +161,7 @@ pub fn flipped_bit(ctx: &mut TestContext) {
     let before = ctx.block_on(History::read(&*ctx.store())).expect("a history");
     let bytes = std::fs::read(&ctx.direct).expect("a file");
     let times = if ctx.soak { 500 } else { 60 };
-    let (mut told, mut same, mut other) = (0, 0, Vec::new());
+    let (mut reported, mut same, mut other) = (0, 0, Vec::new());
     for _ in 0..times {
         let mut damaged = bytes.clone();
         let place = ctx.rng.usize(0..bytes.len());
@@ -172,26 +172,26 @@ pub fn flipped_bit(ctx: &mut TestContext) {
             let _ = std::fs::remove_file(ctx.path(&format!("flipped.db{end}")));
         }
         match read_damaged(ctx, &copy) {
-            Err(_) => told += 1,
+            Err(_) => reported += 1,
             Ok(history) if history.tasks == before.tasks => same += 1,
             Ok(_) => other.push(place),
         }
     }
-    // SQLite has no checksums: a flip inside of a value is a value. It is counted,
-    // and said in the documents; what can be told is told.
+    // SQLite has no checksums, so a flip inside of a value is not detected. Such flips
+    // are counted, and the documents name them.
     ctx.note(format!(
-        "{times} flips: {told} told, {same} without effect, {} changed a value unseen (SQLite keeps no checksums)",
+        "{times} flips: {reported} reported, {same} without effect, {} changed a value unseen (SQLite keeps no checksums)",
         other.len()
     ));
-    assert!(told > 0, "damage is told where it can be");
+    assert!(reported > 0, "SQLite reports some of the damage");
     assert!(other.len() * 4 < times, "far too much goes unseen: {other:?}");
 }
 
-/// All that can be asked; the first complaint of anything.
+/// Runs all checks and reads. Returns the first error.
 fn read_damaged(ctx: &TestContext, copy: &Path) -> Result<History, String> {
-    let told = integrity(copy);
-    if told != "ok" {
-        return Err(told);
+    let answer = integrity(copy);
+    if answer != "ok" {
+        return Err(answer);
     }
     let store = ctx.block_on(crate::engine::open(&copy.display().to_string()));
     let store = store.map_err(|error| error.to_string())?;

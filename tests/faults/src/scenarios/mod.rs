@@ -1,5 +1,4 @@
-//! One function a fault. Each injects it, heals it, and lets the arena make the
-//! account.
+//! One function for each fault. It injects the fault, heals it, and checks the promises.
 
 pub mod clocks;
 pub mod deaths;

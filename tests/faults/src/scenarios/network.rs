@@ -45,7 +45,7 @@ pub fn claim_without_answer(ctx: &mut TestContext) {
     assert!(history.count("InstanceLost") > 0, "it is on record as lost");
 }
 
-/// F10: the backend that listens is killed; wake-ups come back by themselves.
+/// F10: the backend that listens is killed. Wake-ups work again without a restart.
 pub fn listener_killed(ctx: &mut TestContext) {
     ctx.use_default_store();
     let mut options = ctx.options("a");
@@ -98,19 +98,19 @@ pub fn half_open(ctx: &mut TestContext) {
     network.wire(false);
     ctx.start(&["near"]);
     ctx.produce(100, 5, 100, TaskSpec::work(5));
-    let told = ctx.wait_until("the engine says that it is cut off", || {
-        ctx.engines.logged("far").contains("no heartbeat")
+    let noticed_after = ctx.wait_until("the engine says that it is cut off", || {
+        ctx.engines.logged("far").contains("heartbeat failed")
     });
     ctx.wait_until("others have done its work", || ctx.finished() >= 105);
     network.wire(true);
     let back = ctx.wait_until("it is back", || ctx.engines.logged("far").contains("declared lost"));
     ctx.wait_alive(&["far", "near"]);
     let used = window.close();
-    assert!(told < Duration::from_secs(30), "{told:?}");
+    assert!(noticed_after < Duration::from_secs(30), "{noticed_after:?}");
     assert!(used.cpu < 0.5, "it spins: {used}");
     ctx.note(format!(
         "it said so after {:.0} s, was back {:.1} s after it was healed; {used}",
-        told.as_secs_f64(),
+        noticed_after.as_secs_f64(),
         back.as_secs_f64()
     ));
     ctx.create_many(20, &TaskSpec::work(5));
@@ -150,8 +150,7 @@ pub fn bad_line(ctx: &mut TestContext) {
     ctx.settle_and_check();
 }
 
-/// F12: all connections that are there lead nowhere any more, though nobody
-/// says so; new ones work.
+/// F12: all current connections forward nothing, without an error. New ones work.
 pub fn dead_connections(ctx: &mut TestContext) {
     let proxy = behind_proxy(ctx);
     let mut options = ctx.options("a");
@@ -167,7 +166,7 @@ pub fn dead_connections(ctx: &mut TestContext) {
     let store = ctx.store();
     let silent = ctx.wait_until("the engine is heard of again", || {
         let rows = ctx.block_on(store.instances(Some("a"))).unwrap_or_default();
-        ctx.engines.logged("a").contains("no heartbeat")
+        ctx.engines.logged("a").contains("heartbeat failed")
             && rows.iter().any(|row| row.is_alive() && row.heartbeat_age.as_secs() < 3)
     });
     assert!(silent < Duration::from_secs(25), "silent for {silent:?}, and the lease is 30 s");

@@ -1,4 +1,4 @@
-//! What people do to a store that is at work.
+//! Operations on a store while engines run.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::commands::{Action, TaskSpec};
 use crate::harness::context::TestContext;
 use crate::registry::StoreKind;
 
-/// F39: tasks are cancelled and sent back at random while engines run them. What
-/// the operator is told is what has happened.
+/// F39: tasks are cancelled and retried at random while engines run them. The reports of
+/// the operations are correct.
 pub fn operator_races(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a", "b"]);
@@ -84,8 +84,8 @@ fn begin_ids_at(ctx: &TestContext, start: i64) {
     db.execute(set, [start - 1]).expect("restarted");
 }
 
-/// F36: callers give up at random moments; nothing is half done, and no
-/// connection stays in a transaction.
+/// F36: callers are dropped at random moments. Every call is complete or without effect,
+/// and no connection stays in a transaction.
 pub fn callers_give_up(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a"]);
@@ -126,7 +126,7 @@ pub fn callers_give_up(ctx: &mut TestContext) {
         let sql = ctx.sql();
         let mut left = Vec::new();
         for _ in 0..100 {
-            // Those of the account, just closed, may take a moment to go.
+            // The connections of the check were just closed and may need a moment to end.
             let rows = ctx.block_on(sql.query(idle, &[])).expect("a list");
             left = rows.iter().map(|row| row.get::<_, String>(0)).collect();
             if left.is_empty() {
@@ -139,7 +139,7 @@ pub fn callers_give_up(ctx: &mut TestContext) {
     ctx.note(format!("{dropped} calls given up, {done} not, {} tasks", history.tasks.len()));
 }
 
-/// F40: a copy is made while engines run, and engines are started on the copy.
+/// F40: a copy is made while engines run, and engines start on the copy.
 pub fn restored_copy(ctx: &mut TestContext) {
     let server = TestServer::shared();
     if ctx.kind == StoreKind::Postgres {
@@ -193,7 +193,7 @@ fn copy_postgres(server: &TestServer, from: &str, to: &str) {
     }
 }
 
-/// F23: somebody keeps a snapshot open while engines work; the rate stays.
+/// F23: a snapshot is kept open while engines work. The rate does not drop.
 pub fn held_snapshot(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a", "b"]);

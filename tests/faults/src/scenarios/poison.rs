@@ -12,8 +12,8 @@ use crate::history::{History, exception_of};
 /// How often a poison task is retried here.
 const RETRIES: u32 = 2;
 
-/// F2: the work is done, and its engine dies before anybody knows. It is done
-/// again; both attempts are on record.
+/// F2: the work is done, and its engine dies before it is recorded. The task runs again,
+/// and both attempts are recorded.
 pub fn dies_before_the_record(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a"]);
@@ -36,13 +36,13 @@ pub fn kills_its_engine(ctx: &mut TestContext) {
         .into_iter()
         .collect();
     let bad = ctx.create(&bad);
-    // Others, that have no part in it, come to their end meanwhile.
+    // Other tasks end in the meantime.
     let good = ctx.create_many(100, &TaskSpec::work(20));
     let history = ctx.settle_and_check();
     verdict(ctx, &history, &bad, &good);
 }
 
-/// F27: a task takes all memory of a control group; the system kills the engine.
+/// F27: a task uses all memory of a control group; the kernel kills the engine.
 pub fn eats_all_memory(ctx: &mut TestContext) {
     ctx.use_default_store();
     let group = ControlGroup::new("memory");
@@ -57,8 +57,8 @@ pub fn eats_all_memory(ctx: &mut TestContext) {
     ctx.engines.forget("small");
 }
 
-/// Poison has failed, with evidence, after as many crashes as its rule allows;
-/// others that were in the same engine were done.
+/// The task has failed, with evidence, after as many crashes as its rule allows. Other
+/// tasks of the same engine have succeeded.
 fn verdict(ctx: &mut TestContext, history: &History, bad: &[TaskId], good: &[TaskId]) {
     for id in bad {
         let task = &history.tasks[&id.0];
@@ -99,8 +99,8 @@ pub fn panics(ctx: &mut TestContext) {
     ctx.note(format!("{} panics, no crash", history.count("Panic")));
 }
 
-/// F30: more tasks that block their threads, asleep and busy, than there are
-/// cores. The engine is never given up, and another queue goes on.
+/// F30: more tasks that block their threads, sleeping and busy, than there are cores. The
+/// engine is not declared lost, and another queue continues.
 pub fn blocks_every_thread(ctx: &mut TestContext) {
     ctx.use_default_store();
     let mut options = ctx.options("a");
@@ -142,7 +142,7 @@ pub fn retry_storm(ctx: &mut TestContext) {
     let window = ctx.monitor_usage();
     let history = ctx.settle_and_check();
     let used = window.close();
-    // How long each was told to wait, in twenty equal parts of the longest wait.
+    // The delay of each retry, in twenty equal parts of the longest delay.
     let mut bins = [0_usize; 20];
     for (_, execution) in history.executions() {
         if let Some(retry_at) = execution.retry_at {

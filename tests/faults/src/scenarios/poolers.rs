@@ -5,9 +5,9 @@ use task_engine_test_harness::{TestPooler, TestServer};
 use crate::commands::TaskSpec;
 use crate::harness::context::TestContext;
 
-/// F17: everything goes through a pooler that has two connections for all, and
-/// gives each transaction one of them: it forgets prepared statements, settings
-/// and who listens. Engines are killed in the middle of their transactions.
+/// F17: all connections use a pooler in transaction mode with two server connections:
+/// prepared statements, settings and LISTEN do not persist. Engines are killed in the
+/// middle of their transactions.
 pub fn transaction_pooler(ctx: &mut TestContext) {
     let server = TestServer::start();
     ctx.use_server(&server);
@@ -23,8 +23,7 @@ pub fn transaction_pooler(ctx: &mut TestContext) {
     drop(pooler);
 }
 
-/// F17: everything goes through a pooler that gives each client a connection of
-/// its own.
+/// F17: all connections use a pooler in session mode.
 pub fn session_pooler(ctx: &mut TestContext) {
     let server = TestServer::start();
     ctx.use_server(&server);

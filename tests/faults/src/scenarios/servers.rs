@@ -58,7 +58,7 @@ fn fail_over(ctx: &mut TestContext, primary: &TestServer, standby: &TestServer, 
     proxy.lead_to(standby.port());
 }
 
-/// F15: the primary dies, a synchronous standby takes over: nothing is lost.
+/// F15: the primary dies, a synchronous standby takes over: no task is lost.
 pub fn failover_sync(ctx: &mut TestContext) {
     let (primary, standby, proxy) = pair(ctx);
     make_synchronous(ctx);
@@ -69,7 +69,7 @@ pub fn failover_sync(ctx: &mut TestContext) {
     ctx.settle_and_check();
 }
 
-/// Whatever is confirmed from now on is known to the standby.
+/// Everything that is confirmed from now on is on the standby.
 fn make_synchronous(ctx: &TestContext) {
     let sql = ctx.sql();
     for command in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
@@ -81,18 +81,18 @@ fn make_synchronous(ctx: &TestContext) {
     });
 }
 
-/// F15: the primary dies, and engines know the standby by their URL.
+/// F15: the primary dies, and the URL of the engines names the standby.
 pub fn failover_hosts_killed(ctx: &mut TestContext) {
     failover_hosts(ctx, TestServer::kill);
 }
 
-/// F15: the primary is suspended with all its connections, and engines know the
-/// standby by their URL.
+/// F15: the primary is suspended with all its connections, and the URL of the engines
+/// names the standby.
 pub fn failover_hosts_frozen(ctx: &mut TestContext) {
     failover_hosts(ctx, TestServer::freeze);
 }
 
-/// How long whoever watches over the servers takes to see that the first is gone.
+/// The time until the cluster manager notices that the primary is down.
 const PROMOTED_AFTER: Duration = Duration::from_secs(3);
 
 fn failover_hosts(ctx: &mut TestContext, lose: fn(&TestServer)) {
@@ -133,8 +133,8 @@ fn failover_hosts(ctx: &mut TestContext, lose: fn(&TestServer)) {
     }
 }
 
-/// F15: the primary dies, an asynchronous standby that is behind takes over:
-/// what it had not heard of is lost, by the server's doing. What it has is sound.
+/// F15: the primary dies, an asynchronous standby that is behind takes over. The tasks
+/// that it had not received are lost by the server. The others are sound.
 pub fn failover_async(ctx: &mut TestContext) {
     let (primary, standby, proxy) = pair(ctx);
     ctx.start(&["a", "b"]);
@@ -148,14 +148,14 @@ pub fn failover_async(ctx: &mut TestContext) {
     let before = ctx.finished();
     ctx.wait_until("more is done than the standby knows", || ctx.finished() > before + 50);
     fail_over(ctx, &primary, &standby, &proxy);
-    // One that is stopped does not see that its server is gone.
+    // A stopped engine does not notice that its server is down.
     send(sender, rustix::process::Signal::KILL);
     ctx.settle();
-    let told = |name: &str| {
+    let has_warned = |name: &str| {
         let log = ctx.engines.logged(name);
         log.contains("bytes of its log") || log.contains("has taken over")
     };
-    ctx.wait_until("engines say that something may be lost", || told("a") && told("b"));
+    ctx.wait_until("engines say that something may be lost", || has_warned("a") && has_warned("b"));
     ctx.engines.stop_all();
     let (_, broken) = ctx.collect_violations();
     let lost = broken.iter().filter(|words| words.starts_with("I1:")).count();
@@ -168,7 +168,7 @@ pub fn failover_async(ctx: &mut TestContext) {
     assert!(unsound.is_empty(), "{unsound:#?}");
 }
 
-/// F16: the server takes no writes for a time.
+/// F16: the server is read-only for a time.
 pub fn read_only(ctx: &mut TestContext) {
     let server = TestServer::start();
     ctx.use_server(&server);
@@ -217,7 +217,7 @@ pub fn no_connections_left(ctx: &mut TestContext) {
         "{} connections of 30 in use at the end, {crashes} engines had to be started again",
         row.get::<_, i64>(0)
     ));
-    // Fewer, so that the account can be made.
+    // Fewer, so that the check can connect.
     for name in &names[2..] {
         ctx.engines.stop(name);
     }
@@ -249,7 +249,7 @@ pub fn data_volume_full(ctx: &mut TestContext) {
     ctx.wait_until("work goes on", || ctx.finished() > 50);
     let ballast = volume.fill();
     let window = ctx.monitor_usage();
-    ctx.wait_until("the producer is told", || {
+    ctx.wait_until("the producer gets an error", || {
         ctx.engines.logged("producer").contains("No space left")
     });
     ctx.sleep(Duration::from_secs(3));
@@ -299,7 +299,7 @@ pub fn wal_volume_full(ctx: &mut TestContext) {
     drop((server, volume));
 }
 
-/// F24: somebody locks a table against everybody, then the next one.
+/// F24: a session locks one table after the other in exclusive mode.
 pub fn locked_tables(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a", "b"]);

@@ -6,9 +6,9 @@ use crate::commands::TaskSpec;
 use crate::harness::context::TestContext;
 use crate::registry::StoreKind;
 
-/// F25: under load the tables become those of a later version, as its migration
-/// makes them: it adds. The first to try dies half way. Engines of this version
-/// go on, and one that is killed comes back.
+/// F25: under load, the tables are migrated to a later version, which adds columns and
+/// tables. The first migration dies half way. Engines of this version continue, and one
+/// that is killed starts again.
 pub fn tables_of_a_later_version(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a", "b"]);
@@ -47,7 +47,8 @@ const POSTGRES: &str = "BEGIN;
 fn migrate_postgres(ctx: &TestContext, migrator: Migrator) {
     let other = ctx.sql();
     let mut client = ctx.sql();
-    // It waits for locks in an order of its own: one of two may be told to try again.
+    // The migration locks tables in its own order, so it may be chosen as the victim of a
+    // deadlock and must repeat.
     while ctx.block_on(client.batch_execute(POSTGRES)).is_err() {
         client = ctx.sql();
     }

@@ -130,8 +130,8 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
     let parameters = parameters::read(args.parameters.as_deref(), console)?;
     let task = NewTask::new(args.class.as_str(), parameters).map_err(wrong)?;
     let task = task.queue(args.queue.as_str()).map_err(wrong)?.priority(args.priority);
-    let rules = executables::rules_of(&args.class)?.unwrap_or_default();
-    let task = task.secret(&rules.secret).map_err(wrong)?;
+    let options = executables::options_of(&args.class)?.unwrap_or_default();
+    let task = task.secret(&options.secret).map_err(wrong)?;
     let schedule = Schedule::new(args.name.as_str(), rule)
         .time_zone(args.time_zone)
         .new_task(task.clone())
@@ -144,7 +144,7 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
         console.message(format_args!("Applied migration {applied}"));
     }
     let known = redaction::secrets(&*store).await?.of_class(&args.class);
-    let inside = !(known.is_empty() && rules.secret.is_empty());
+    let inside = !(known.is_empty() && options.secret.is_empty());
     parameters::refuse_placeholders(&task.parameters, inside)?;
     let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
     operator(&store).add_schedule(&schedule).await.map_err(|error| match error {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{documents, root};
 use crate::support::sandbox;
@@ -155,6 +155,46 @@ fn named_tests_exist() {
             file.starts_with("tests/conformance/") || before.any(|line| line.contains("test"))
         });
         assert!(is_test, "{file}::{name}");
+    }
+}
+
+/// Source files that documents name in backquotes exist: by their whole path, or by the
+/// last part of it.
+#[test]
+fn named_files_exist() {
+    let mut sources = Vec::new();
+    for folder in ["crates", "tests", "bench", "examples"] {
+        add_files(&root().join(folder), &mut sources);
+    }
+    let mut named = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for code in text.lines().filter(|line| !line.starts_with("```")).flat_map(in_backquotes) {
+            let file = code.split("::").next().unwrap_or_default();
+            let is_path = file.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b));
+            if !is_path || !(file.ends_with(".rs") || file.ends_with(".sql")) {
+                continue;
+            }
+            named += 1;
+            // `Path::ends_with` compares whole components.
+            let exists = root().join(file).exists() || sources.iter().any(|s| s.ends_with(file));
+            assert!(exists, "{}: there is no file {file}", document.display());
+        }
+    }
+    assert!(named > 100, "{named}");
+}
+
+/// All files below a folder.
+fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() && entry.file_name() != "target" => {
+                add_files(&entry.path(), files);
+            }
+            kind if kind.is_file() => files.push(entry.path()),
+            _ => {}
+        }
     }
 }
 

@@ -125,24 +125,32 @@ fn any_term(random: &mut fastrand::Rng) -> Term {
         |random: &mut fastrand::Rng| (0..random.usize(1..4)).map(|_| any_text(random)).collect();
     let field = match random.usize(0..FIELDS.len() + 2) {
         n if n < FIELDS.len() => FIELDS[n].1.clone(),
-        n if n == FIELDS.len() => Field::Params(path(random)),
-        _ => Field::Context(path(random)),
+        n if n == FIELDS.len() => FilterField::Params(path(random)),
+        _ => FilterField::Context(path(random)),
     };
     let operators: Vec<_> = OPERATORS.into_iter().filter(|it| field.takes(*it)).collect();
     let operator = operators[random.usize(0..operators.len())];
     let count = if operator.takes_many() { random.usize(1..4) } else { 1 };
     let value = |random: &mut fastrand::Rng| match field {
-        Field::Status => Value::Status(TaskStatus::ALL[random.usize(0..5)]),
-        Field::Id | Field::Priority | Field::Attempts | Field::Retries => {
+        FilterField::Status => Value::Status(TaskStatus::ALL[random.usize(0..5)]),
+        FilterField::Id | FilterField::Priority | FilterField::Attempts | FilterField::Retries => {
             Value::Number(random.i64(..))
         }
-        Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended
+        FilterField::Created
+        | FilterField::Updated
+        | FilterField::Due
+        | FilterField::Started
+        | FilterField::Ended
             if random.bool() =>
         {
             let nanos = random.i64(-4_000_000_000_000_000..4_000_000_000_000_000);
             Value::Time(FilterTime::FromNow(SignedDuration::from_nanos(nanos)))
         }
-        Field::Created | Field::Updated | Field::Due | Field::Started | Field::Ended => {
+        FilterField::Created
+        | FilterField::Updated
+        | FilterField::Due
+        | FilterField::Started
+        | FilterField::Ended => {
             Value::Time(FilterTime::At(Timestamp::from_nanosecond(random.i64(..).into()).unwrap()))
         }
         _ => Value::Text(any_text(random)),

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
-/// A server that says every byte back, and `A` or `B` first.
+/// A server that sends `A` or `B`, and then echoes every byte.
 async fn echo(name: u8) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -51,7 +51,7 @@ async fn begin() -> (Proxy, Line) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_go_through_late_and_not_at_all() {
+async fn proxy_forwards_delays_and_stalls() {
     let (proxy, mut line) = begin().await;
     line.say(1).await;
     assert_eq!(line.hear().await.unwrap(), 1);
@@ -70,7 +70,7 @@ async fn bytes_go_through_late_and_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_is_cut_by_order_by_bytes_and_by_a_new_target() {
+async fn connections_are_cut_three_ways() {
     let (proxy, mut line) = begin().await;
     proxy.cut();
     assert_eq!(line.hear().await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);

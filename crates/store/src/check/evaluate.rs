@@ -25,7 +25,7 @@ impl CheckFacts {
     /// What they mean. Where no engine is alive, that is the one thing to know:
     /// what follows from it is part of that finding.
     #[must_use]
-    pub fn judge(&self) -> Vec<Check> {
+    pub fn evaluate(&self) -> Vec<Check> {
         if self.alive().next().is_none() {
             let broken = self.broken_schedules().unwrap_or_else(|| {
                 Check::ok("schedules", "none has an error; an engine would fire those that are due")
@@ -164,7 +164,7 @@ impl CheckFacts {
             let age = |time: Timestamp| self.now.duration_since(time).unsigned_abs();
             let runs_for = age(held.claimed_at);
             let said = held.progress.as_ref().map(|progress| age(progress.reported_at));
-            let limit = engine.classes.get(&held.class).and_then(|rules| rules.timeout);
+            let limit = engine.classes.get(&held.class).and_then(|options| options.timeout);
             if limit.is_some_and(|limit| runs_for > limit.saturating_add(TIMEOUT_GRACE)) {
                 stuck.push((held, runs_for, engine));
             } else if said.unwrap_or(runs_for).min(runs_for) > SILENT_WARNING {

@@ -1,14 +1,14 @@
-//! What engines have counted is summed, once, for as long as charts want it.
+//! The counters of engines are summed, each once, and kept as long as charts need them.
 
 use std::time::Duration;
 
 use task_engine_core::instance::InstanceId;
 use task_engine_store::contract::Store;
 use task_engine_store::rollup::{
-    BUCKETS, ClassMinute, KEPT, RollupQuery, RollupRow, Tally, TimeHistogram,
+    BUCKETS, ClassMinute, KEPT, RollupCounts, RollupQuery, RollupRow, TimeHistogram,
 };
 
-use crate::Database;
+use crate::TestDatabase;
 use crate::fixture::Fixture;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -20,57 +20,57 @@ async fn this_minute(store: &dyn Store) -> i64 {
     now.as_second().div_euclid(60)
 }
 
-/// So many of each, each in a bucket of its own.
-fn tally(ok: u64, failed: u64, other: u64) -> Tally {
+/// This many of each, each in its own bucket.
+fn counts(ok: u64, failed: u64, other: u64) -> RollupCounts {
     let (mut run, mut wait) = (TimeHistogram::default(), TimeHistogram::default());
     (run.counts[0], run.counts[BUCKETS - 1]) = (ok, failed + other);
     wait.counts[3] = ok + failed + other;
     (run.max_us, wait.max_us) = (100_000_000_000 + failed, 9_000 + ok);
-    Tally { ok, failed, other, run_us: 1_500_000 * ok, run, wait }
+    RollupCounts { ok, failed, other, run_us: 1_500_000 * ok, run, wait }
 }
 
-fn row(minute: i64, class: &str, tally: Tally) -> ClassMinute {
-    ClassMinute { minute, generation: 0, class: class.to_owned(), tally }
+fn row(minute: i64, class: &str, counts: RollupCounts) -> ClassMinute {
+    ClassMinute { minute, generation: 0, class: class.to_owned(), counts }
 }
 
 async fn send(store: &dyn Store, instance: i64, rows: &[ClassMinute]) {
-    store.write_rollups(InstanceId(instance), rows).await.expect("figures");
+    store.write_rollups(InstanceId(instance), rows).await.expect("write");
 }
 
-async fn look(store: &dyn Store, over: Duration, step: Duration) -> Vec<RollupRow> {
+async fn rollups(store: &dyn Store, over: Duration, step: Duration) -> Vec<RollupRow> {
     store.rollups(RollupQuery { over, step }).await.expect("rollups")
 }
 
-/// How many of each, by the minute that a step begins with.
+/// The counters of each class, by the minute at which a step begins.
 fn short(rows: &[RollupRow]) -> Vec<(i64, &str, u64, u64, u64)> {
     let short = |row: &RollupRow| (row.at.as_second() / 60, row.ok, row.failed, row.other);
     let all = rows.iter().map(|row| (short(row), row.class.as_str()));
     all.map(|((minute, ok, failed, other), class)| (minute, class, ok, failed, other)).collect()
 }
 
-/// The figures of all engines are summed by class and step.
-pub async fn rollups_are_summed_by_class(db: &dyn Database) {
+/// The rollups of all engines are summed by class and step.
+pub async fn rollups_are_summed_by_class(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     send(store, 1, &[]).await;
-    assert_eq!(look(store, HOUR, MINUTE).await, []);
-    // Steps begin at whole multiples: the one of ten minutes that is over.
+    assert_eq!(rollups(store, HOUR, MINUTE).await, []);
+    // Steps begin at whole multiples: this is the last full step of ten minutes.
     let ten = this_minute(store).await / 10 * 10 - 10;
     let odd = "'; DROP \"é\" $1 ?1";
     send(
         store,
         1,
         &[
-            row(ten, "a", tally(3, 2, 1)),
-            row(ten, odd, tally(1, 0, 0)),
-            row(ten + 1, "a", tally(5, 0, 0)),
-            row(ten + 9, "", tally(0, 0, 7)),
+            row(ten, "a", counts(3, 2, 1)),
+            row(ten, odd, counts(1, 0, 0)),
+            row(ten + 1, "a", counts(5, 0, 0)),
+            row(ten + 9, "", counts(0, 0, 7)),
         ],
     )
     .await;
-    send(store, 2, &[row(ten, "a", tally(10, 20, 30)), row(ten + 10, "a", tally(0, 1, 0))]).await;
+    send(store, 2, &[row(ten, "a", counts(10, 20, 30)), row(ten + 10, "a", counts(0, 1, 0))]).await;
     let other = Fixture::open(db).await;
-    let rows = look(&*other.store, HOUR, MINUTE).await;
+    let rows = rollups(&*other.store, HOUR, MINUTE).await;
     assert_eq!(
         short(&rows),
         [
@@ -88,25 +88,25 @@ pub async fn rollups_are_summed_by_class(db: &dyn Database) {
     assert_eq!(run.total() + wait.total(), 132, "in no other bucket");
     assert_eq!((run.max_us, wait.max_us), (100_000_000_020, 9_010), "the longest of both");
 
-    let rows = look(store, HOUR, 10 * MINUTE).await;
+    let rows = rollups(store, HOUR, 10 * MINUTE).await;
     assert_eq!(
         short(&rows),
         [(ten, "", 0, 0, 7), (ten, odd, 1, 0, 0), (ten, "a", 18, 22, 31), (ten + 10, "a", 0, 1, 0),]
     );
 }
 
-/// What is sent again counts once; what is newer replaces, what comes late does
-/// not; a minute that comes again, because the clock went back, is added.
-pub async fn repeated_rollups_count_once(db: &dyn Database) {
+/// A repeated row counts once. A newer row replaces an older one, a late row does not. A
+/// minute that repeats, because the clock was set back, is added.
+pub async fn repeated_rollups_count_once(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     let minute = this_minute(store).await - 5;
     let seen = async || {
-        let rows = look(store, HOUR, MINUTE).await;
+        let rows = rollups(store, HOUR, MINUTE).await;
         let [row] = &rows[..] else { panic!("{rows:?}") };
         (row.ok, row.failed, row.run.counts[0], row.wait.counts[3])
     };
-    let (first, second) = (row(minute, "a", tally(3, 2, 0)), row(minute, "a", tally(4, 2, 0)));
+    let (first, second) = (row(minute, "a", counts(3, 2, 0)), row(minute, "a", counts(4, 2, 0)));
     send(store, 1, std::slice::from_ref(&first)).await;
     send(store, 1, std::slice::from_ref(&first)).await;
     assert_eq!(seen().await, (3, 2, 3, 5));
@@ -115,24 +115,24 @@ pub async fn repeated_rollups_count_once(db: &dyn Database) {
     assert_eq!(seen().await, (4, 2, 4, 6));
     send(store, 1, &[first]).await;
     assert_eq!(seen().await, (4, 2, 4, 6), "the late one changes nothing");
-    let again = ClassMinute { generation: 1, ..row(minute, "a", tally(1, 0, 0)) };
+    let again = ClassMinute { generation: 1, ..row(minute, "a", counts(1, 0, 0)) };
     send(store, 1, &[again.clone(), second]).await;
     send(store, 1, &[again]).await;
     assert_eq!(seen().await, (5, 2, 5, 7));
 }
 
-/// Only the time that is asked for is told, from a whole minute on, however long the
-/// steps are; nothing of the future, should the clock have been there.
-pub async fn rollups_cover_requested_time(db: &dyn Database) {
+/// Only the requested time is read, from a whole minute on, for all lengths of steps.
+/// Minutes in the future are not read; there may be some if the clock was set back.
+pub async fn rollups_cover_requested_time(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     let now = this_minute(store).await;
     let minutes = [now - 24 * 60, now - 62, now - 30, now + 60];
     for minute in minutes {
-        send(store, 1, &[row(minute, "a", tally(1, 0, 0))]).await;
+        send(store, 1, &[row(minute, "a", counts(1, 0, 0))]).await;
     }
     let found = async |over, step| {
-        let rows = look(store, over, step).await;
+        let rows = rollups(store, over, step).await;
         assert!(rows.is_sorted_by_key(|row| row.at));
         rows.iter().map(|row| row.ok).sum::<u64>()
     };
@@ -144,25 +144,25 @@ pub async fn rollups_cover_requested_time(db: &dyn Database) {
     assert_eq!(found(Duration::MAX, Duration::ZERO).await, 3);
 }
 
-/// Old figures are removed, so many in a step.
-pub async fn old_rollups_are_removed_in_steps(db: &dyn Database) {
+/// Old rollups are removed, in bounded steps.
+pub async fn old_rollups_are_removed_in_steps(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let store = &*fixture.store;
     let now = this_minute(store).await;
     let old = now - i64::try_from(KEPT.as_secs() / 60).expect("minutes");
-    let rows: Vec<_> = (1..=25).map(|n| row(old - n, "a", tally(1, 0, 0))).collect();
+    let rows: Vec<_> = (1..=25).map(|n| row(old - n, "a", counts(1, 0, 0))).collect();
     send(store, 1, &rows).await;
-    let kept = [row(old + 5, "a", tally(1, 0, 0)), row(now, "a", tally(1, 0, 0))];
+    let kept = [row(old + 5, "a", counts(1, 0, 0)), row(now, "a", counts(1, 0, 0))];
     send(store, 1, &kept).await;
     let prune = async |limit| store.prune_rollups(limit).await.expect("prune_rollups");
     assert_eq!((prune(10).await, prune(10).await, prune(10).await), (10, 10, 5));
     assert_eq!(prune(10).await, 0);
-    let left = look(store, KEPT, MINUTE).await;
+    let left = rollups(store, KEPT, MINUTE).await;
     assert_eq!(left.iter().map(|row| row.ok).sum::<u64>(), 2);
 }
 
-/// Engines count by the store's minutes, so a heartbeat tells its time.
-pub async fn heartbeat_reports_database_time(db: &dyn Database) {
+/// Engines count by the store's minutes, so a heartbeat returns the store's time.
+pub async fn heartbeat_reports_database_time(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let engine = fixture.engine("a").await;
     let clock = async || fixture.store.schedule("unknown").await.expect("schedule").1;
