@@ -13,7 +13,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, Schema};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, StopHandle, Store};
+use task_engine::{Context, Engine, Failure, RetryRule, StopHandle, Store, TaskOptions};
 use tokio::sync::{Notify, watch};
 
 use crate::error::BenchError;
@@ -74,7 +74,7 @@ pub(crate) async fn run(url: &str, args: EngineArguments) -> Result<(), BenchErr
     tokio::spawn(report_records(reporter.clone()));
     let store = ObservedStore::new(store, reporter, gate.subscribe());
     read_commands(gate, stop.clone())?;
-    let rules = || ClassRules::default().retry(RetryRule::never()).queue(QUEUE);
+    let options = || TaskOptions::default().retry(RetryRule::never()).queue(QUEUE);
     Engine::new(Arc::new(store), ())
         .instance(args.instance)
         .workers(args.workers)
@@ -82,9 +82,9 @@ pub(crate) async fn run(url: &str, args: EngineArguments) -> Result<(), BenchErr
         .poll(args.poll)
         .retention(None)
         .stop_timeout(STOP_TIMEOUT)
-        .handle_class(NOOP, rules(), noop)
-        .handle_class(ONE_MS, rules(), one_ms)
-        .handle_class(STAMP, rules(), stamp)
+        .handle_class(NOOP, options(), noop)
+        .handle_class(ONE_MS, options(), one_ms)
+        .handle_class(STAMP, options(), stamp)
         .stopped_by(stop)
         .run_until_stopped()
         .await?;
@@ -99,18 +99,18 @@ async fn open(url: &str, schema: Option<&str>) -> Result<Arc<dyn Store>, BenchEr
     Ok(Arc::new(PgStore::connect_schema(url, schema).await?))
 }
 
-async fn noop(_: BenchParameters, _: Run<()>) -> Result<&'static str, Failure> {
+async fn noop(_: BenchParameters, _: Context<()>) -> Result<&'static str, Failure> {
     Ok("done")
 }
 
-async fn one_ms(_: BenchParameters, _: Run<()>) -> Result<&'static str, Failure> {
+async fn one_ms(_: BenchParameters, _: Context<()>) -> Result<&'static str, Failure> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     Ok("done")
 }
 
-async fn stamp(_: BenchParameters, run: Run<()>) -> Result<&'static str, Failure> {
+async fn stamp(_: BenchParameters, cx: Context<()>) -> Result<&'static str, Failure> {
     let at_us = now_us();
-    emit(Event::Began { task_id: run.task_id().0, at_us });
+    emit(Event::Began { task_id: cx.task_id().0, at_us });
     Ok("done")
 }
 

@@ -1,9 +1,9 @@
 //! A long task reports its progress, and ends when it is cancelled.
 //!
-//! `run.progress` and `run.log` never wait. What they report is stored within half
+//! `cx.progress` and `cx.log` never wait. What they report is stored within half
 //! a second, and the command line, the dashboard or a program like this one can read
 //! it. Cancelling a running task sends a request to its code, on whichever engine it
-//! runs, and the code cleans up. Blocking code checks `run.is_cancelled()`.
+//! runs, and the code cleans up. Blocking code checks `cx.is_cancelled()`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use task_engine::core::report::LogFilter;
 use task_engine::core::task::TaskDetails;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Engine, Failure, Run, Store, StoreError, Task, TaskId};
+use task_engine::{Client, Context, Engine, Failure, Store, StoreError, Task, TaskId};
 
 #[derive(Serialize, Deserialize)]
 struct Import {
@@ -23,17 +23,17 @@ impl Task for Import {
     const CLASS: &'static str = "import";
 }
 
-async fn import(task: Import, run: Run<()>) -> Result<u32, Failure> {
+async fn import(task: Import, cx: Context<()>) -> Result<u32, Failure> {
     for file in 1..=task.files {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(10)) => {}
-            () = run.cancelled() => {
-                run.log(format!("file {file} is skipped"));
+            () = cx.cancelled() => {
+                cx.log(format!("file {file} is skipped"));
                 return Err(Failure::named("GaveUp", "asked to end"));
             }
         }
-        run.log(format!("file {file} is done"));
-        run.progress(100.0 * f64::from(file) / f64::from(task.files), format!("file {file}"));
+        cx.log(format!("file {file} is done"));
+        cx.progress(100.0 * f64::from(file) / f64::from(task.files), format!("file {file}"));
     }
     Ok(task.files)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Engine, Failure, Run, StopHandle, Task};
+use task_engine::{Client, Context, Engine, Failure, StopHandle, Task};
 
 #[derive(Serialize, Deserialize)]
 struct Greet {
@@ -21,9 +21,9 @@ impl Task for Greet {
 
 /// `run` dereferences to the state of the application; here it is the handle that
 /// stops the engine.
-async fn greet(task: Greet, run: Run<StopHandle>) -> Result<(), Failure> {
+async fn greet(task: Greet, cx: Context<StopHandle>) -> Result<(), Failure> {
     println!("Hello {}!", task.name);
-    run.stop();
+    cx.state().stop();
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
-use task_engine::{Client, Engine, Failure, NewTask, Run, StopHandle, Task};
+use task_engine::{Client, Context, Engine, Failure, NewTask, StopHandle, Task};
 
 const TASKS: usize = 300;
 
@@ -31,10 +31,10 @@ struct Progress {
     stop: StopHandle,
 }
 
-async fn square(task: Square, run: Run<Arc<Progress>>) -> Result<u64, Failure> {
+async fn square(task: Square, cx: Context<Arc<Progress>>) -> Result<u64, Failure> {
     tokio::time::sleep(Duration::from_millis(5)).await;
-    if run.done.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
-        run.stop.stop();
+    if cx.state().done.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
+        cx.state().stop.stop();
     }
     Ok(task.number * task.number)
 }

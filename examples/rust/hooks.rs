@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
 use task_engine::{
-    Client, CreationHook, Engine, Failure, Hook, NewTask, Refusal, Run, StopHandle, Task,
+    Client, Context, CreationHook, Engine, Failure, Hook, NewTask, Refusal, StopHandle, Task,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -42,17 +42,17 @@ struct Tenant {
 struct FindTenant;
 
 impl Hook<StopHandle> for FindTenant {
-    async fn before(&self, run: &Run<StopHandle>) -> Result<(), Failure> {
-        let tenant: Tenant = run.context().decode().map_err(Failure::no_retry)?;
-        run.extensions().insert(tenant);
+    async fn before(&self, cx: &Context<StopHandle>) -> Result<(), Failure> {
+        let tenant: Tenant = cx.context().decode().map_err(Failure::no_retry)?;
+        cx.extensions().insert(tenant);
         Ok(())
     }
 }
 
-async fn invoice(task: Invoice, run: Run<StopHandle>) -> Result<(), Failure> {
-    let tenant = run.extensions().get::<Tenant>().ok_or("no tenant")?;
+async fn invoice(task: Invoice, cx: Context<StopHandle>) -> Result<(), Failure> {
+    let tenant = cx.extensions().get::<Tenant>().ok_or("no tenant")?;
     tracing::info!(tenant = tenant.tenant, "writing invoice {}", task.number);
-    run.stop();
+    cx.state().stop();
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! are one commit.
 //!
 //! Engines die, connections break, and a task whose end was not recorded runs again.
-//! If its effect is in the database of the tasks, `run.complete_in` makes both one
+//! If its effect is in the database of the tasks, `cx.complete_in` makes both one
 //! transaction: the effect happens once, however many attempts it takes. Here every
 //! second payment fails first, after it has changed the balance, and every fifth
 //! fails after its commit, when it can no longer change anything.
@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, tokio_postgres};
-use task_engine::{ClassRules, Client, Engine, Failure, NewTask, RetryRule, Run, Task, TaskStatus};
+use task_engine::{
+    Client, Context, Engine, Failure, NewTask, RetryRule, Task, TaskOptions, TaskStatus,
+};
 
 const PAYMENTS: i64 = 20;
 
@@ -24,8 +26,8 @@ struct Pay {
 impl Task for Pay {
     const CLASS: &'static str = "pay";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().retry(RetryRule::every(Duration::from_millis(10), 5))
+    fn options() -> TaskOptions {
+        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(10), 5))
     }
 }
 
@@ -42,14 +44,14 @@ impl App {
     }
 }
 
-async fn pay(task: Pay, run: Run<App>) -> Result<(), Failure> {
-    let mut client = run.connect().await?;
+async fn pay(task: Pay, cx: Context<App>) -> Result<(), Failure> {
+    let mut client = cx.state().connect().await?;
     let transaction = client.transaction().await?;
     transaction.execute("UPDATE account SET balance = balance + 1", &[]).await?;
-    if task.number % 2 == 0 && run.retry_number() == 0 {
+    if task.number % 2 == 0 && cx.retry_number() == 0 {
         return Err("the power is out".into());
     }
-    run.complete_in(&transaction, &()).await?; // Last, and with `?`.
+    cx.complete_in(&transaction, &()).await?; // Last, and with `?`.
     transaction.commit().await?;
     if task.number % 5 == 0 {
         return Err("the power is out again, but it is paid".into());

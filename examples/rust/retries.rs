@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Client, Engine, Failure, RetryRule, Run, StopHandle, Task};
+use task_engine::{Client, Context, Engine, Failure, RetryRule, StopHandle, Task, TaskOptions};
 
 #[derive(Serialize, Deserialize)]
 struct Download {
@@ -22,8 +22,8 @@ impl Task for Download {
 
     /// At most three more times, a tenth of a second apart. The default is ten
     /// retries over seventeen hours.
-    fn rules() -> ClassRules {
-        ClassRules::default().retry(RetryRule::every(Duration::from_millis(100), 3))
+    fn options() -> TaskOptions {
+        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(100), 3))
     }
 }
 
@@ -33,26 +33,26 @@ struct App {
     stop: StopHandle,
 }
 
-async fn download(task: Download, run: Run<App>) -> Result<u64, Failure> {
-    let bytes = fetch(&task.url, &run);
-    let is_last = bytes.is_ok() || task.url == "/gone" || run.retry_number() == 3;
-    if is_last && run.open.fetch_sub(1, Ordering::Relaxed) == 1 {
-        run.stop.stop();
+async fn download(task: Download, cx: Context<App>) -> Result<u64, Failure> {
+    let bytes = fetch(&task.url, &cx);
+    let is_last = bytes.is_ok() || task.url == "/gone" || cx.retry_number() == 3;
+    if is_last && cx.state().open.fetch_sub(1, Ordering::Relaxed) == 1 {
+        cx.state().stop.stop();
     }
     bytes
 }
 
-fn fetch(url: &str, run: &Run<App>) -> Result<u64, Failure> {
+fn fetch(url: &str, cx: &Context<App>) -> Result<u64, Failure> {
     match url {
         // A retry would not help.
         "/gone" => Err(Failure::no_retry("410 Gone")),
         // The server says when to retry.
-        "/busy" if run.retry_number() == 0 => {
+        "/busy" if cx.retry_number() == 0 => {
             Err(Failure::retry_after("503 Service Unavailable", Duration::from_millis(10)))
         }
         // Any error type works: it is recorded with its type, and the rule decides.
         "/broken" => Ok("many".parse::<u64>()?),
-        "/flaky" if run.retry_number() < 2 => panic!("not now"),
+        "/flaky" if cx.retry_number() < 2 => panic!("not now"),
         _ => Ok(42),
     }
 }

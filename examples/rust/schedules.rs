@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Engine, Failure, Missed, Overlap, Run, Schedule, StopHandle, Task};
+use task_engine::{Context, Engine, Failure, Missed, Overlap, Schedule, StopHandle, Task};
 
 #[derive(Serialize, Deserialize)]
 struct Measure {
@@ -28,11 +28,11 @@ struct App {
     stop: StopHandle,
 }
 
-async fn measure(task: Measure, run: Run<App>) -> Result<(), Failure> {
-    let count = run.measured.fetch_add(1, Ordering::Relaxed) + 1;
+async fn measure(task: Measure, cx: Context<App>) -> Result<(), Failure> {
+    let count = cx.state().measured.fetch_add(1, Ordering::Relaxed) + 1;
     println!("measurement {count} of {}", task.sensor);
     if count == 3 {
-        run.stop.stop();
+        cx.state().stop.stop();
     }
     Ok(())
 }

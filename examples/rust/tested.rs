@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Engine, Failure, Run, Schedule, StopHandle, Store, Task};
+use task_engine::{Client, Context, Engine, Failure, Schedule, StopHandle, Store, Task};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Remind {
@@ -34,26 +34,26 @@ struct App {
     stop: StopHandle,
 }
 
-async fn find_debtors(_: FindDebtors, run: Run<App>) -> Result<usize, Failure> {
-    let debtors: Vec<_> = run.debts.iter().filter(|(_, cents)| *cents > 0).collect();
+async fn find_debtors(_: FindDebtors, cx: Context<App>) -> Result<usize, Failure> {
+    let debtors: Vec<_> = cx.state().debts.iter().filter(|(_, cents)| *cents > 0).collect();
     for (customer, cents) in &debtors {
         let remind = Remind { customer: (*customer).to_owned() };
         // The largest debt is reminded first.
-        run.client().create(remind).priority(i32::try_from(*cents)?).await?;
+        cx.client().create(remind).priority(i32::try_from(*cents)?).await?;
     }
     Ok(debtors.len())
 }
 
-async fn remind(task: Remind, run: Run<App>) -> Result<(), Failure> {
+async fn remind(task: Remind, cx: Context<App>) -> Result<(), Failure> {
     if task.customer.is_empty() {
         return Err(Failure::no_retry("a customer without a name"));
     }
-    if task.customer == "moved" && run.retry_number() == 0 {
+    if task.customer == "moved" && cx.retry_number() == 0 {
         return Err("no answer".into());
     }
-    run.log(format!("a letter to {}", task.customer));
+    cx.log(format!("a letter to {}", task.customer));
     println!("a letter to {}", task.customer);
-    run.stop.stop();
+    cx.state().stop.stop();
     Ok(())
 }
 

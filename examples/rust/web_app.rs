@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, Schema, tokio_postgres};
-use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Task};
+use task_engine::{Context, Engine, Failure, NewTask, StopHandle, Task};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 
@@ -64,8 +64,8 @@ async fn place_order(app: &App, customer: &str) -> Result<i64, Box<dyn Error>> {
     Ok(order)
 }
 
-async fn confirm_order(task: ConfirmOrder, run: Run<App>) -> Result<(), Failure> {
-    let client = run.connect().await?;
+async fn confirm_order(task: ConfirmOrder, cx: Context<App>) -> Result<(), Failure> {
+    let client = cx.state().connect().await?;
     let select = "SELECT customer FROM orders WHERE id = $1";
     let customer: String = client.query_one(select, &[&task.order]).await?.get(0);
     println!("order {} is confirmed to {customer}", task.order);

@@ -13,7 +13,7 @@ use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::sqlx::{self, PgPool, Row as _};
 use task_engine::postgres::{PgStore, Schema};
-use task_engine::{Engine, Failure, NewTask, Run, StopHandle, Task};
+use task_engine::{Context, Engine, Failure, NewTask, StopHandle, Task};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 
@@ -46,9 +46,9 @@ async fn place_order(pool: &PgPool, customer: &str) -> Result<i64, Box<dyn Error
 }
 
 /// The state of the application is the pool itself.
-async fn confirm_order(task: ConfirmOrder, run: Run<PgPool>) -> Result<(), Failure> {
+async fn confirm_order(task: ConfirmOrder, cx: Context<PgPool>) -> Result<(), Failure> {
     let select = sqlx::query("SELECT customer FROM orders WHERE id = $1").bind(task.order);
-    let customer: String = select.fetch_one(&*run).await?.get(0);
+    let customer: String = select.fetch_one(cx.state()).await?.get(0);
     println!("order {} is confirmed to {customer}", task.order);
     Ok(())
 }

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use task_engine::{ClassRules, Json, NewTask, Store, TaskStatus};
+use task_engine::{Json, NewTask, Store, TaskOptions, TaskStatus};
 use task_engine_core::attempt::RunSpan;
 use task_engine_core::attempt::{AttemptRecord, NextState};
 use task_engine_core::claim::ClaimId;
@@ -86,7 +86,7 @@ fn kinds(store: &dyn Store, instance: InstanceId) -> Result<[Kind; 3], BenchErro
 }
 
 fn new_instance() -> NewInstance {
-    let rules = |class: &str| (class.to_owned(), ClassRules::default());
+    let options = |class: &str| (class.to_owned(), TaskOptions::default());
     NewInstance {
         name: "bench-claim".to_owned(),
         host: String::new(),
@@ -97,7 +97,7 @@ fn new_instance() -> NewInstance {
         lease: LEASE,
         queues: [QUEUE, UNSERVED_QUEUE, OTHER_QUEUE].map(str::to_owned).to_vec(),
         pools: Vec::new(),
-        classes: [NOOP, ONE_MS, STAMP].map(rules).into(),
+        classes: [NOOP, ONE_MS, STAMP].map(options).into(),
     }
 }
 

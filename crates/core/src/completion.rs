@@ -8,7 +8,7 @@ use crate::claim::ClaimId;
 use crate::json::Json;
 
 /// The successful end of an attempt, to be written in the application's
-/// transaction. A `Run` makes it; the stores' crates write it.
+/// transaction. A `Context` makes it; the stores' crates write it.
 ///
 /// The engine asks the store afterwards whether it was committed. If not, the
 /// attempt has failed.

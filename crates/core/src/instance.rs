@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::queue::Pool;
-use crate::task::ClassRules;
+use crate::task::TaskOptions;
 
 /// How long ended instances are kept, and listed among those of all names. In a
 /// cluster every start may register a new name.
@@ -48,8 +48,8 @@ pub struct NewInstance {
     pub queues: Vec<String>,
     /// Which of its workers take from which of them.
     pub pools: Vec<Pool>,
-    /// The classes that it has handlers for, with their rules.
-    pub classes: BTreeMap<String, ClassRules>,
+    /// The classes that it has handlers for, with their options.
+    pub classes: BTreeMap<String, TaskOptions>,
 }
 
 /// A stored instance.
@@ -73,8 +73,8 @@ pub struct InstanceRow {
     pub queues: Vec<String>,
     /// Which of its workers take from which of them.
     pub pools: Vec<Pool>,
-    /// The classes that it has handlers for, with their rules.
-    pub classes: BTreeMap<String, ClassRules>,
+    /// The classes that it has handlers for, with their options.
+    pub classes: BTreeMap<String, TaskOptions>,
     /// When it registered.
     pub started_at: Timestamp,
     /// The time of its last heartbeat.

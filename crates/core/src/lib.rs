@@ -52,5 +52,5 @@ pub use json::{InvalidJson, Json};
 pub use parse_error::ParseError;
 pub use retry::{RetryOverride, RetryRule};
 pub use schedule::{Missed, Overlap, Schedule};
-pub use task::{ClassRules, NewTask, Task, TaskId, TaskStatus};
+pub use task::{NewTask, Task, TaskId, TaskOptions, TaskStatus};
 pub use unique::{Creation, OnConflict, Scope, Unique};

@@ -12,7 +12,7 @@ use crate::claim::ClaimId;
 use crate::instance::InstanceId;
 use crate::json::Json;
 use crate::retry::RetryOverride;
-use crate::task::ClassRules;
+use crate::task::TaskOptions;
 
 /// Which claims to reclaim, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +57,8 @@ pub struct HoldingEngine {
     pub pid: i32,
     /// Time since its last heartbeat.
     pub silent: Duration,
-    /// Its classes, with their rules.
-    pub classes: BTreeMap<String, ClassRules>,
+    /// Its classes, with their options.
+    pub classes: BTreeMap<String, TaskOptions>,
 }
 
 /// What is stored about an attempt that has not ended.
@@ -87,7 +87,7 @@ impl HoldingEngine {
         attempt: OpenAttempt<'_>,
         chance: f64,
     ) -> (AttemptEnd, NextState) {
-        let rule = self.classes.get(attempt.class).map(|rules| rules.retry).unwrap_or_default();
+        let rule = self.classes.get(attempt.class).map(|options| options.retry).unwrap_or_default();
         let rule = rule.with(&RetryOverride::of(attempt.context).unwrap_or_default());
         let end = self.end(what, attempt.cancel_requested);
         let policy = RetryPolicy { rule, function: None, chance };
@@ -126,13 +126,13 @@ mod tests {
     const LOST: Reclaim = Reclaim::Lost(InstanceId(1));
 
     fn decide(what: &Reclaim, context: &str, cancel_requested: bool) -> NextState {
-        let rules = ClassRules::default().retry(RetryRule::every(Duration::from_secs(7), 3));
+        let options = TaskOptions::default().retry(RetryRule::every(Duration::from_secs(7), 3));
         let engine = HoldingEngine {
             name: "a".into(),
             host: "h".into(),
             pid: 1,
             silent: Duration::from_secs(40),
-            classes: BTreeMap::from([("mail".to_owned(), rules)]),
+            classes: BTreeMap::from([("mail".to_owned(), options)]),
         };
         let context = Json::parse(context).unwrap();
         let attempt = OpenAttempt {

@@ -26,7 +26,7 @@ use crate::json::Json;
 use crate::report::LogRow;
 use crate::schedule::ScheduleDefinition;
 use crate::schedule::row::ScheduleRow;
-use crate::task::{ClassRules, TaskDetails};
+use crate::task::{TaskDetails, TaskOptions};
 
 pub use placeholder::{UnexpectedPlaceholder, refuse_placeholders, restore};
 
@@ -245,7 +245,7 @@ impl Secrets {
     #[must_use]
     pub fn of(engines: &[InstanceRow]) -> Self {
         let mut secrets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (class, ClassRules { secret, .. }) in engines.iter().flat_map(|one| &one.classes) {
+        for (class, TaskOptions { secret, .. }) in engines.iter().flat_map(|one| &one.classes) {
             if !secret.is_empty() {
                 secrets.entry(class.clone()).or_default().extend(secret.iter().cloned());
             }

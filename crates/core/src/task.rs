@@ -37,13 +37,13 @@ pub use status::{ExecutionStatus, TaskStatus};
 /// }
 /// ```
 ///
-/// A class may also set retries and other [rules](Self::rules), parameters that
+/// A class may also set retries and other [options](Self::options), parameters that
 /// are [secret](Self::SECRETS), and when its tasks are [unique](Self::unique).
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
 /// use std::time::Duration;
-/// use task_engine::{ClassRules, RetryRule, Task, Unique};
+/// use task_engine::{TaskOptions, RetryRule, Task, Unique};
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct Charge { order: u64, card: String }
@@ -52,8 +52,8 @@ pub use status::{ExecutionStatus, TaskStatus};
 ///     const CLASS: &'static str = "charge";
 ///     const SECRETS: &'static [&'static str] = &["card"];
 ///
-///     fn rules() -> ClassRules {
-///         ClassRules::default()
+///     fn options() -> TaskOptions {
+///         TaskOptions::default()
 ///             .retry(RetryRule::times(3))
 ///             .timeout(Duration::from_secs(20))
 ///             .queue("payments")
@@ -76,8 +76,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 
     /// Retries, timeout, queue and priority of the class.
     #[must_use]
-    fn rules() -> ClassRules {
-        ClassRules::default()
+    fn options() -> TaskOptions {
+        TaskOptions::default()
     }
 
     /// The uniqueness of a task of this class, if any: called with its parameters
@@ -89,11 +89,11 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// The options of every task of a class, unless the task sets its own: see
-/// [`Task::rules`].
+/// [`Task::options`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct ClassRules {
+pub struct TaskOptions {
     /// When a failed attempt is retried.
     pub retry: RetryRule,
     /// How long an attempt may run.
@@ -114,7 +114,7 @@ pub struct ClassRules {
     pub secret: Vec<String>,
 }
 
-impl Default for ClassRules {
+impl Default for TaskOptions {
     fn default() -> Self {
         Self {
             retry: RetryRule::default(),
@@ -127,7 +127,7 @@ impl Default for ClassRules {
     }
 }
 
-impl ClassRules {
+impl TaskOptions {
     /// Sets the retry rule.
     #[must_use]
     pub fn retry(mut self, rule: RetryRule) -> Self {
@@ -164,16 +164,16 @@ impl ClassRules {
         self
     }
 
-    /// The rules of a class that is a Rust type, with its secrets.
+    /// The options of a class that is a Rust type, with its secrets.
     #[must_use]
     pub fn of<T: Task>() -> Self {
-        let mut rules = T::rules();
+        let mut options = T::options();
         for path in T::SECRETS {
-            if !rules.secret.iter().any(|known| known == path) {
-                rules.secret.push((*path).to_owned());
+            if !options.secret.iter().any(|known| known == path) {
+                options.secret.push((*path).to_owned());
             }
         }
-        rules
+        options
     }
 
     /// Sets how long cancelled code may take to end by itself.
@@ -354,13 +354,14 @@ impl NewTask {
         })
     }
 
-    /// A task of a class that is a Rust type, with the rules of its class.
+    /// A task of a class that is a Rust type, with the options of its class.
     pub fn of<T: Task>(task: &T) -> Result<Self, InvalidTask> {
         let parameters = Json::encode_parameters(task)
             .map_err(|why| InvalidTask::Parameters { class: T::CLASS.to_owned(), why })?;
-        let rules = ClassRules::of::<T>();
-        let new = Self::new(T::CLASS, parameters)?.priority(rules.priority).queue(rules.queue)?;
-        let new = new.secret(&rules.secret)?;
+        let options = TaskOptions::of::<T>();
+        let new =
+            Self::new(T::CLASS, parameters)?.priority(options.priority).queue(options.queue)?;
+        let new = new.secret(&options.secret)?;
         match task.unique() {
             Some(unique) => new.unique(unique),
             None => Ok(new),

@@ -163,8 +163,8 @@ impl Client {
         tasks.into_iter().map(prepare).collect()
     }
 
-    /// A client whose tasks have this parent. The client of a `Run` is one.
-    // For engines: an application has it from its `Run`.
+    /// A client whose tasks have this parent. The client of a `Context` is one.
+    // For engines: an application has it from its `Context`.
     #[doc(hidden)]
     #[must_use]
     pub fn within(&self, parent: Origin) -> Self {
@@ -172,7 +172,7 @@ impl Client {
     }
 
     /// A task with its parent, correlation id and span, without the hooks.
-    // For engines: an application calls `Run::child`, or `prepare`.
+    // For engines: an application calls `Context::child`, or `prepare`.
     #[doc(hidden)]
     #[must_use]
     pub fn stamped(&self, task: NewTask) -> NewTask {

@@ -3,13 +3,13 @@
 //!
 //! A task may run more than once, because an engine can die after the effects of a
 //! task and before its end is recorded. If the effects are writes to the store's
-//! own database, both can be one commit: [`Run::complete_in`] writes the end of the
+//! own database, both can be one commit: [`Context::complete_in`] writes the end of the
 //! attempt in the application's transaction.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")] mod example {
 //! use serde::{Deserialize, Serialize};
-//! use task_engine::{Failure, Run, Task, postgres::tokio_postgres};
+//! use task_engine::{Failure, Context, Task, postgres::tokio_postgres};
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Transfer { from: i64, to: i64, cents: i64 }
@@ -20,32 +20,32 @@
 //!
 //! struct App { url: String }
 //!
-//! async fn transfer(task: Transfer, run: Run<App>) -> Result<(), Failure> {
+//! async fn transfer(task: Transfer, cx: Context<App>) -> Result<(), Failure> {
 //!     let (mut client, connection) =
-//!         tokio_postgres::connect(&run.url, tokio_postgres::NoTls).await?;
+//!         tokio_postgres::connect(&cx.state().url, tokio_postgres::NoTls).await?;
 //!     tokio::spawn(connection);
 //!     let transaction = client.transaction().await?;
 //!     let book = "UPDATE accounts SET cents = cents + $2 WHERE id = $1";
 //!     transaction.execute(book, &[&task.from, &-task.cents]).await?;
 //!     transaction.execute(book, &[&task.to, &task.cents]).await?;
-//!     run.complete_in(&transaction, &()).await?; // last, and with `?`
+//!     cx.complete_in(&transaction, &()).await?; // last, and with `?`
 //!     transaction.commit().await?;
 //!     Ok(())
 //! }
 //! # }
 //! ```
 //!
-//! With sqlx (feature `sqlx`) it is `run.complete_in(&mut transaction, &())`, too:
+//! With sqlx (feature `sqlx`) it is `cx.complete_in(&mut transaction, &())`, too:
 //!
 //! ```no_run
 //! # #[cfg(feature = "sqlx")] mod example {
-//! # use task_engine::{Failure, Run, postgres::sqlx::{self, Connection as _}};
+//! # use task_engine::{Failure, Context, postgres::sqlx::{self, Connection as _}};
 //! # struct App { url: String }
-//! async fn count(_: serde_json::Value, run: Run<App>) -> Result<(), Failure> {
-//!     let mut connection = sqlx::PgConnection::connect(&run.url).await?;
+//! async fn count(_: serde_json::Value, cx: Context<App>) -> Result<(), Failure> {
+//!     let mut connection = sqlx::PgConnection::connect(&cx.state().url).await?;
 //!     let mut transaction = connection.begin().await?;
 //!     sqlx::query("UPDATE counter SET n = n + 1").execute(&mut *transaction).await?;
-//!     run.complete_in(&mut transaction, &()).await?;
+//!     cx.complete_in(&mut transaction, &()).await?;
 //!     transaction.commit().await?;
 //!     Ok(())
 //! }
@@ -57,13 +57,13 @@
 //! ```no_run
 //! # #[cfg(feature = "sqlite")] mod example {
 //! # struct App { file: String }
-//! use task_engine::{Failure, Run, sqlite::rusqlite};
+//! use task_engine::{Failure, Context, sqlite::rusqlite};
 //!
-//! fn count(_: serde_json::Value, run: Run<App>) -> Result<u64, Failure> {
-//!     let mut connection = rusqlite::Connection::open(&run.file)?;
+//! fn count(_: serde_json::Value, cx: Context<App>) -> Result<u64, Failure> {
+//!     let mut connection = rusqlite::Connection::open(&cx.state().file)?;
 //!     let transaction = connection.transaction()?;
 //!     transaction.execute("UPDATE counter SET n = n + 1", [])?;
-//!     run.complete_in(&transaction, &1)?;
+//!     cx.complete_in(&transaction, &1)?;
 //!     transaction.commit()?;
 //!     Ok(1)
 //! }
@@ -88,7 +88,7 @@
 //! Only effects inside the transaction happen once. Effects elsewhere (mail, another
 //! database) may still happen more than once.
 //!
-//! [`Run::complete_in`]: crate::Run::complete_in
+//! [`Context::complete_in`]: crate::Context::complete_in
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -16,22 +16,22 @@ use task_engine_core::queue::Pool;
 use task_engine_core::recovery::HeldTask;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::secret;
-use task_engine_core::task::{ClassRules, Task};
+use task_engine_core::task::{Task, TaskOptions};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
 use crate::admission;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::{Classes, NewClass, RetryFunction};
 use crate::hook::{Hook, RegisteredHook};
 use crate::pools::{self, WorkerPools};
-use crate::run::Run;
 use crate::session::PreparedEngine;
 use crate::stop::{StopHandle, Stopped, on_signals};
 
 /// Executes tasks: claims those that are due, runs their code, and records how
 /// each attempt ended. `S` is the application's state, which every handler sees
-/// through its [`Run`].
+/// through its [`Context`].
 ///
 /// Add a handler for each class ([`handle`](Self::handle) and its variants), change
 /// settings where the defaults do not fit, then [`run`](Self::run) it. Any number of
@@ -43,7 +43,7 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use serde::{Deserialize, Serialize};
-/// use task_engine::{Client, Engine, Failure, Run, StopHandle, Task};
+/// use task_engine::{Client, Engine, Failure, Context, StopHandle, Task};
 /// use task_engine::sqlite::SqliteStore;
 ///
 /// #[derive(Serialize, Deserialize)]
@@ -52,8 +52,8 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 ///
 /// struct App { stop: StopHandle }
 ///
-/// async fn resize(task: Resize, run: Run<App>) -> Result<u32, Failure> {
-///     run.stop.stop(); // So that this example has an end.
+/// async fn resize(task: Resize, cx: Context<App>) -> Result<u32, Failure> {
+///     cx.state().stop.stop(); // So that this example has an end.
 ///     Ok(task.width / 2)
 /// }
 ///
@@ -255,7 +255,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
     }
 
     /// The queues that these workers serve. Default: `default`, and the queues of the
-    /// classes that have a handler here ([`ClassRules::queue`]). The queues named here
+    /// classes that have a handler here ([`TaskOptions::queue`]). The queues named here
     /// replace them. The engine warns when it starts if it does not serve the queue of
     /// a class.
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -371,7 +371,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The handler of a class: an asynchronous function of the task and its [`Run`].
+    /// The handler of a class: an asynchronous function of the task and its [`Context`].
     /// Its return value is stored as the result; any error becomes a [`Failure`].
     #[track_caller]
     pub fn handle<T, R, E, F, Fut>(mut self, function: F) -> Self
@@ -379,7 +379,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
         T: Task,
         R: Serialize + 'static,
         E: Into<Failure> + 'static,
-        F: Fn(T, Run<S>) -> Fut + Send + Sync + 'static,
+        F: Fn(T, Context<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
         self.classes.add_async(NewClass::of::<T>(Location::caller()), function);
@@ -396,11 +396,11 @@ impl<S: Send + Sync + 'static> Engine<S> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use task_engine::{Engine, Failure, Run, Task};
+    /// # use task_engine::{Engine, Failure, Context, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize)]
     /// # struct Call;
     /// # impl Task for Call { const CLASS: &'static str = "call"; }
-    /// # async fn call(_: Call, _: Run<()>) -> Result<(), Failure> { Ok(()) }
+    /// # async fn call(_: Call, _: Context<()>) -> Result<(), Failure> { Ok(()) }
     /// # fn example(engine: Engine<()>) -> Engine<()> {
     /// // Network errors are retried without limit, others never.
     /// engine.handle(call).retry_with(Call::CLASS, |number, error| {
@@ -419,17 +419,17 @@ impl<S: Send + Sync + 'static> Engine<S> {
 
     /// The handler of a class: a function that blocks its thread. Each call gets its
     /// own thread. It cannot be dropped, so long handlers check
-    /// [`Run::is_cancelled`] regularly.
+    /// [`Context::is_cancelled`] regularly.
     ///
     /// ```
-    /// # use task_engine::{Engine, Failure, Run, Task};
+    /// # use task_engine::{Engine, Failure, Context, Task};
     /// # #[derive(serde::Serialize, serde::Deserialize)]
     /// # struct Checksum { file: String }
     /// # impl Task for Checksum { const CLASS: &'static str = "checksum"; }
-    /// fn checksum(task: Checksum, run: Run<()>) -> Result<u64, Failure> {
+    /// fn checksum(task: Checksum, cx: Context<()>) -> Result<u64, Failure> {
     ///     let mut sum = 0_u64;
     ///     for byte in std::fs::read(&task.file)? {
-    ///         if run.is_cancelled() {
+    ///         if cx.is_cancelled() {
     ///             return Err("cancelled".into());
     ///         }
     ///         sum = sum.wrapping_mul(31).wrapping_add(u64::from(byte));
@@ -446,7 +446,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
         T: Task,
         R: Serialize + 'static,
         E: Into<Failure> + 'static,
-        F: Fn(T, Run<S>) -> Result<R, E> + Send + Sync + 'static,
+        F: Fn(T, Context<S>) -> Result<R, E> + Send + Sync + 'static,
     {
         self.classes.add_blocking(NewClass::of::<T>(Location::caller()), function);
         self
@@ -456,35 +456,35 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// classes that are known only when the program runs.
     ///
     /// ```
-    /// # use task_engine::{ClassRules, Engine, Failure, Run};
-    /// async fn any(parameters: serde_json::Value, run: Run<()>) -> Result<usize, Failure> {
-    ///     println!("{} with {parameters}", run.class());
+    /// # use task_engine::{TaskOptions, Engine, Failure, Context};
+    /// async fn any(parameters: serde_json::Value, cx: Context<()>) -> Result<usize, Failure> {
+    ///     println!("{} with {parameters}", cx.class());
     ///     Ok(parameters.to_string().len())
     /// }
     /// # fn example(engine: Engine<()>) -> Engine<()> {
-    /// engine.handle_class("any", ClassRules::default(), any)
+    /// engine.handle_class("any", TaskOptions::default(), any)
     /// # }
     /// ```
     #[track_caller]
     pub fn handle_class<P, R, E, F, Fut>(
         mut self,
         class: impl Into<String>,
-        rules: ClassRules,
+        options: TaskOptions,
         function: F,
     ) -> Self
     where
         P: DeserializeOwned + Send + 'static,
         R: Serialize + 'static,
         E: Into<Failure> + 'static,
-        F: Fn(P, Run<S>) -> Fut + Send + Sync + 'static,
+        F: Fn(P, Context<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
-        let class = NewClass { name: class.into(), rules, place: Location::caller() };
+        let class = NewClass { name: class.into(), options, place: Location::caller() };
         self.classes.add_async(class, function);
         self
     }
 
-    /// Adds a hook on the creation of tasks by tasks ([`Run::client`]). Tasks that the
+    /// Adds a hook on the creation of tasks by tasks ([`Context::client`]). Tasks that the
     /// application creates elsewhere have the hooks of its own [`Client`].
     pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
         self.client = self.client.hook(hook);
@@ -580,8 +580,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
                 "{name:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
             ));
         }
-        for (class, rules) in self.classes.rules() {
-            if let Err(why) = secret::check(&rules.secret) {
+        for (class, options) in self.classes.options() {
+            if let Err(why) = secret::check(&options.secret) {
                 return wrong(format!("class {class}: {why}"));
             }
         }
@@ -607,7 +607,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
                 ));
             }
         }
-        let queues = self.classes.rules().into_values().map(|rules| rules.queue).collect();
+        let queues = self.classes.options().into_values().map(|options| options.queue).collect();
         let pools = worker_pools.pools(&queues).map_err(EngineError::Setting)?;
         let pools = pools::with_classes(pools, &self.classes.names());
         if heartbeat.is_zero() || *lease < *heartbeat * 2 {

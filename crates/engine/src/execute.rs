@@ -26,13 +26,13 @@ use tracing::Span;
 
 use crate::client::Client;
 use crate::complete::Completing;
+use crate::context::Context;
 use crate::handler::Class;
 use crate::hook;
 use crate::panic::{Guarded, guarded};
 use crate::pools::FreeWorkers;
 use crate::report::{AttemptReporter, ReportWriter};
 use crate::rollup::EndingLabels;
-use crate::run::Run;
 use crate::running::RunningAttempts;
 use crate::settle::PendingCompletion;
 use crate::trace;
@@ -67,11 +67,11 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
 ) {
     let token = CancellationToken::new();
     context.running.begin(task.id, token.clone());
-    let secrets = Redactor::of(&task.parameters, &task.context, &class.rules.secret);
+    let secrets = Redactor::of(&task.parameters, &task.context, &class.options.secret);
     let reporter = context.reports.reporter(task.id, secrets);
     let completing = Arc::new(Completing::new(claim, context.schema.clone()));
     let span = trace::execution(&task, worker);
-    let run = Run {
+    let cx = Context {
         state: context.state.clone(),
         client: context.client.clone(),
         id: task.id,
@@ -103,7 +103,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         Some(why) => (AttemptEnd::unreadable(guard.task.id.task_id, why), None),
         None => {
             // Polled by hand: `Instrument` would move the whole future once more.
-            let mut work = pin!(guard.work(run, token));
+            let mut work = pin!(guard.work(cx, token));
             poll_fn(|cx| guard.span.in_scope(|| work.as_mut().poll(cx))).await
         }
     };
@@ -131,13 +131,13 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
     /// Runs the handler until it returns or must be dropped.
     async fn work(
         &self,
-        run: Run<S>,
+        cx: Context<S>,
         token: CancellationToken,
     ) -> (AttemptEnd, Option<CancelResponse>) {
         let mut handler = Guarded::new(if self.class.hooks.is_empty() {
-            self.class.call(&self.task.parameters, run)
+            self.class.call(&self.task.parameters, cx)
         } else {
-            hook::call_with_hooks(self.class.clone(), self.task.parameters.clone(), run)
+            hook::call_with_hooks(self.class.clone(), self.task.parameters.clone(), cx)
         });
         let limit = self.class.timeout();
         let time_limit = async {
@@ -201,7 +201,7 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
     /// How long asynchronous code that was asked to end has to do so by itself.
     fn grace(&self) -> Duration {
         let cause = self.context.running.interrupt(self.task.id).map(|interrupt| interrupt.cause);
-        match (cause, self.class.rules.cancel_grace) {
+        match (cause, self.class.options.cancel_grace) {
             (Some(InterruptCause::CancelRequested), Some(time)) => time,
             _ => GRACE,
         }
@@ -258,7 +258,7 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
 
     /// What follows, with the retry rule of the class, the task and the engine.
     fn next(&self, end: &AttemptEnd) -> NextState {
-        let mut rule = self.class.rules.retry;
+        let mut rule = self.class.options.retry;
         match RetryOverride::of(&self.task.context) {
             Ok(task) => rule = rule.with(&task),
             Err(error) => tracing::warn!(
@@ -355,7 +355,7 @@ fn why_not_retried<S>(end: &AttemptEnd, class: &Class<S>, context: &Json) -> Str
         {
             format!("the retry function of class {name} allows no other retry")
         }
-        _ => match class.rules.retry.with(&own).maximum {
+        _ => match class.options.retry.with(&own).maximum {
             0 if own.maximum.is_some() => "this task is not retried, by its own rule".to_owned(),
             0 => format!("class {name} is not retried"),
             maximum => format!("retries exhausted ({maximum} of {maximum})"),
@@ -369,19 +369,20 @@ fn chance(rule: &RetryRule) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use task_engine_core::task::ClassRules;
+    use task_engine_core::task::TaskOptions;
 
     use super::*;
+    use crate::context::Context;
     use crate::failure::Failure;
     use crate::handler::{Classes, NewClass};
-    use crate::run::Run;
 
     fn classes(rule: RetryRule) -> Classes<()> {
-        let rules = ClassRules::default().retry(rule);
+        let options = TaskOptions::default().retry(rule);
         let place = std::panic::Location::caller();
         let mut classes = Classes::new();
-        let new = NewClass { name: "mail".to_owned(), rules, place };
-        classes.add_async(new, |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) });
+        let new = NewClass { name: "mail".to_owned(), options, place };
+        classes
+            .add_async(new, |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) });
         classes
     }
 

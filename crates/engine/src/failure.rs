@@ -86,10 +86,10 @@ impl Failure {
     /// The task waits by the database's clock, at most a year, and can be
     /// cancelled meanwhile. The attempt is recorded as `snoozed`; errors, error
     /// rates and alerts do not count it. Nothing limits how often a task may be
-    /// postponed: code that must give up some day compares [`Run::attempt`] or
+    /// postponed: code that must give up some day compares [`Context::attempt`] or
     /// the time with a limit of its own.
     ///
-    /// [`Run::attempt`]: crate::Run::attempt
+    /// [`Context::attempt`]: crate::Context::attempt
     #[must_use]
     pub fn snooze(time: Duration) -> Self {
         Self::snooze_because(time, format!("postponed by {}", span(time)))

@@ -12,14 +12,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::json::Json;
-use task_engine_core::task::{ClassRules, Task};
+use task_engine_core::task::{Task, TaskOptions};
 
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::hook::{ClassHooks, RegisteredHook};
 use crate::rollup::ClassNumber;
-use crate::run::Run;
 
-type HandlerFn<S> = Box<dyn Fn(&Json, Run<S>) -> HandlerFuture + Send + Sync>;
+type HandlerFn<S> = Box<dyn Fn(&Json, Context<S>) -> HandlerFuture + Send + Sync>;
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<Json, Failure>> + Send>>;
 
 /// A retry rule that is a function of the retry number and the error: see
@@ -31,7 +31,7 @@ pub(crate) struct Class<S> {
     pub(crate) name: Arc<str>,
     /// Its number among the classes of the engine.
     pub(crate) number: ClassNumber,
-    pub(crate) rules: ClassRules,
+    pub(crate) options: TaskOptions,
     pub(crate) retry: Option<RetryFunction>,
     /// Runs on its own thread, and cannot be dropped.
     pub(crate) blocking: bool,
@@ -41,12 +41,12 @@ pub(crate) struct Class<S> {
 }
 
 impl<S> Class<S> {
-    pub(crate) fn call(&self, parameters: &Json, run: Run<S>) -> HandlerFuture {
-        (self.handler)(parameters, run)
+    pub(crate) fn call(&self, parameters: &Json, cx: Context<S>) -> HandlerFuture {
+        (self.handler)(parameters, cx)
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        self.rules.timeout
+        self.options.timeout
     }
 }
 
@@ -76,8 +76,8 @@ impl<S: Send + Sync + 'static> Classes<S> {
         self.known.keys().cloned().collect()
     }
 
-    pub(crate) fn rules(&self) -> BTreeMap<String, ClassRules> {
-        self.known.iter().map(|(name, class)| (name.clone(), class.rules.clone())).collect()
+    pub(crate) fn options(&self) -> BTreeMap<String, TaskOptions> {
+        self.known.iter().map(|(name, class)| (name.clone(), class.options.clone())).collect()
     }
 
     /// Sets the retry functions of classes.
@@ -122,17 +122,17 @@ impl<S: Send + Sync + 'static> Classes<S> {
         P: DeserializeOwned + Send + 'static,
         R: Serialize + 'static,
         E: Into<Failure> + 'static,
-        F: Fn(P, Run<S>) -> Fut + Send + Sync + 'static,
+        F: Fn(P, Context<S>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
         let function = Arc::new(function);
         let name: Arc<str> = class.name.as_str().into();
         let class_name = name.clone();
-        let work = move |parameters: &Json, run: Run<S>| -> HandlerFuture {
+        let work = move |parameters: &Json, cx: Context<S>| -> HandlerFuture {
             let decoded = decode::<P>(&class_name, parameters);
             let function = function.clone();
             Box::pin(async move {
-                let result = function(decoded?, run).await.map_err(Into::into)?;
+                let result = function(decoded?, cx).await.map_err(Into::into)?;
                 encode(&result)
             })
         };
@@ -145,12 +145,12 @@ impl<S: Send + Sync + 'static> Classes<S> {
         P: DeserializeOwned + Send + 'static,
         R: Serialize + 'static,
         E: Into<Failure> + 'static,
-        F: Fn(P, Run<S>) -> Result<R, E> + Send + Sync + 'static,
+        F: Fn(P, Context<S>) -> Result<R, E> + Send + Sync + 'static,
     {
         let function = Arc::new(function);
         let name: Arc<str> = class.name.as_str().into();
         let class_name = name.clone();
-        let work = move |parameters: &Json, run: Run<S>| -> HandlerFuture {
+        let work = move |parameters: &Json, cx: Context<S>| -> HandlerFuture {
             let decoded = decode::<P>(&class_name, parameters);
             let function = function.clone();
             Box::pin(async move {
@@ -158,11 +158,11 @@ impl<S: Send + Sync + 'static> Classes<S> {
                 let (done, result) = tokio::sync::oneshot::channel();
                 let span = tracing::Span::current();
                 // Not a thread of the runtime, whose shutdown would wait for it.
-                std::thread::Builder::new().name(format!("task {}", run.task_id())).spawn(
+                std::thread::Builder::new().name(format!("task {}", cx.task_id())).spawn(
                     move || {
                         let _inside = span.enter();
                         let result = crate::panic::guarded(|| {
-                            function(parameters, run).map_err(Into::into).and_then(|r| encode(&r))
+                            function(parameters, cx).map_err(Into::into).and_then(|r| encode(&r))
                         });
                         // The receiver is gone if the engine was forced to stop.
                         let _ = done.send(result);
@@ -179,23 +179,23 @@ impl<S: Send + Sync + 'static> Classes<S> {
     }
 }
 
-/// The name and rules of a class, before it gets its handler.
+/// The name and options of a class, before it gets its handler.
 pub(crate) struct NewClass {
     pub(crate) name: String,
-    pub(crate) rules: ClassRules,
+    pub(crate) options: TaskOptions,
     pub(crate) place: &'static Location<'static>,
 }
 
 impl NewClass {
     pub(crate) fn of<T: Task>(place: &'static Location<'static>) -> Self {
-        Self { name: T::CLASS.to_owned(), rules: ClassRules::of::<T>(), place }
+        Self { name: T::CLASS.to_owned(), options: TaskOptions::of::<T>(), place }
     }
 
     fn with<S>(self, name: Arc<str>, blocking: bool, handler: HandlerFn<S>) -> Class<S> {
         Class {
             name,
             number: 0,
-            rules: self.rules,
+            options: self.options,
             retry: None,
             blocking,
             hooks: ClassHooks::default(),

@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::handler::{Class, HandlerFuture};
 use crate::panic::Guarded;
-use crate::run::Run;
 
 /// Code around every execution of some classes, or of all: it can add to what
-/// the handler sees ([`Run::extensions`]), measure, refuse, and replace the
+/// the handler sees ([`Context::extensions`]), measure, refuse, and replace the
 /// result or the error.
 ///
 /// Hooks are given to the engine with [`Engine::hook`](crate::Engine::hook); the
@@ -37,18 +37,18 @@ use crate::run::Run;
 /// a guard inside `around`.
 ///
 /// ```
-/// use task_engine::{Failure, Hook, Run};
+/// use task_engine::{Failure, Hook, Context};
 ///
 /// struct Tenant(String);
 ///
 /// struct FindTenant;
 ///
 /// impl<S: Send + Sync + 'static> Hook<S> for FindTenant {
-///     async fn before(&self, run: &Run<S>) -> Result<(), Failure> {
-///         let Some((tenant, _)) = run.class().split_once('/') else {
+///     async fn before(&self, cx: &Context<S>) -> Result<(), Failure> {
+///         let Some((tenant, _)) = cx.class().split_once('/') else {
 ///             return Err(Failure::no_retry("the class names no tenant"));
 ///         };
-///         run.extensions().insert(Tenant(tenant.to_owned()));
+///         cx.extensions().insert(Tenant(tenant.to_owned()));
 ///         Ok(())
 ///     }
 /// }
@@ -68,28 +68,28 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
     }
 
     /// Runs before the handler. An error refuses the attempt.
-    fn before(&self, run: &Run<S>) -> impl Future<Output = Result<(), Failure>> + Send {
-        let _ = run;
+    fn before(&self, cx: &Context<S>) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = cx;
         async { Ok(()) }
     }
 
     /// Runs around the handler and all hooks further inside, which are `next`.
     fn around(
         &self,
-        run: &Run<S>,
+        cx: &Context<S>,
         next: Next<'_, S>,
     ) -> impl Future<Output = Result<Json, Failure>> + Send {
-        let _ = run;
+        let _ = cx;
         next.run()
     }
 
     /// Runs after the handler has returned. Its result counts.
     fn after(
         &self,
-        run: &Run<S>,
+        cx: &Context<S>,
         outcome: Result<Json, Failure>,
     ) -> impl Future<Output = Result<Json, Failure>> + Send {
-        let _ = run;
+        let _ = cx;
         async { outcome }
     }
 }
@@ -100,10 +100,13 @@ type HookFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send 
 trait DynHook<S>: Send + Sync {
     fn name(&self) -> Cow<'static, str>;
     fn time_limit(&self) -> Duration;
-    fn before<'a>(&'a self, run: &'a Run<S>) -> HookFuture<'a, ()>;
-    fn around<'a>(&'a self, run: &'a Run<S>, next: Next<'a, S>) -> HookFuture<'a, Json>;
-    fn after<'a>(&'a self, run: &'a Run<S>, outcome: Result<Json, Failure>)
-    -> HookFuture<'a, Json>;
+    fn before<'a>(&'a self, cx: &'a Context<S>) -> HookFuture<'a, ()>;
+    fn around<'a>(&'a self, cx: &'a Context<S>, next: Next<'a, S>) -> HookFuture<'a, Json>;
+    fn after<'a>(
+        &'a self,
+        cx: &'a Context<S>,
+        outcome: Result<Json, Failure>,
+    ) -> HookFuture<'a, Json>;
 }
 
 impl<S: Send + Sync + 'static, H: Hook<S>> DynHook<S> for H {
@@ -115,20 +118,20 @@ impl<S: Send + Sync + 'static, H: Hook<S>> DynHook<S> for H {
         Hook::time_limit(self)
     }
 
-    fn before<'a>(&'a self, run: &'a Run<S>) -> HookFuture<'a, ()> {
-        Box::pin(async move { Hook::before(self, run).await })
+    fn before<'a>(&'a self, cx: &'a Context<S>) -> HookFuture<'a, ()> {
+        Box::pin(async move { Hook::before(self, cx).await })
     }
 
-    fn around<'a>(&'a self, run: &'a Run<S>, next: Next<'a, S>) -> HookFuture<'a, Json> {
-        Box::pin(async move { Hook::around(self, run, next).await })
+    fn around<'a>(&'a self, cx: &'a Context<S>, next: Next<'a, S>) -> HookFuture<'a, Json> {
+        Box::pin(async move { Hook::around(self, cx, next).await })
     }
 
     fn after<'a>(
         &'a self,
-        run: &'a Run<S>,
+        cx: &'a Context<S>,
         outcome: Result<Json, Failure>,
     ) -> HookFuture<'a, Json> {
-        Box::pin(async move { Hook::after(self, run, outcome).await })
+        Box::pin(async move { Hook::after(self, cx, outcome).await })
     }
 }
 
@@ -182,13 +185,13 @@ impl<S: Send + Sync + 'static> ClassHooks<S> {
 pub(crate) fn call_with_hooks<S: Send + Sync + 'static>(
     class: Arc<Class<S>>,
     parameters: Json,
-    run: Run<S>,
+    cx: Context<S>,
 ) -> HandlerFuture {
     Box::pin(async move {
         let call =
-            HandlerCall { class, parameters, run: run.clone(), thread_ended: Mutex::default() };
+            HandlerCall { class, parameters, cx: cx.clone(), thread_ended: Mutex::default() };
         let hooks = call.class.hooks.0.as_slice();
-        let outcome = Next { hooks, run: &run, call: &call, own_time: None }.run().await;
+        let outcome = Next { hooks, cx: &cx, call: &call, own_time: None }.run().await;
         call.wait_for_thread().await;
         outcome
     })
@@ -197,7 +200,7 @@ pub(crate) fn call_with_hooks<S: Send + Sync + 'static>(
 /// What is inside a hook: the hooks that come after it, then the handler.
 pub struct Next<'a, S> {
     hooks: &'a [Arc<dyn DynHook<S>>],
-    run: &'a Run<S>,
+    cx: &'a Context<S>,
     call: &'a HandlerCall<S>,
     /// The clock of the hook that this is inside of.
     own_time: Option<&'a OwnTime>,
@@ -216,7 +219,7 @@ impl<'a, S: Send + Sync + 'static> Next<'a, S> {
         // Boxed, because hooks contain hooks.
         let inside: HookFuture<'a, Json> = match self.hooks.split_first() {
             None => Box::pin(self.call.run()),
-            Some((hook, further)) => Box::pin(layer(&**hook, further, self.run, self.call)),
+            Some((hook, further)) => Box::pin(layer(&**hook, further, self.cx, self.call)),
         };
         async move {
             let _not_the_hooks_own = self.own_time.map(OwnTime::pause);
@@ -229,19 +232,19 @@ impl<'a, S: Send + Sync + 'static> Next<'a, S> {
 async fn layer<S: Send + Sync + 'static>(
     hook: &dyn DynHook<S>,
     hooks: &[Arc<dyn DynHook<S>>],
-    run: &Run<S>,
+    cx: &Context<S>,
     call: &HandlerCall<S>,
 ) -> Result<Json, Failure> {
     let own_time = OwnTime::new();
-    match guarded(hook, "before", &own_time, hook.before(run)).await {
+    match guarded(hook, "before", &own_time, hook.before(cx)).await {
         Ok(fine) => fine?,
         Err(fault) => return Err(fault),
     }
     let own_time = OwnTime::new();
-    let next = Next { hooks, run, call, own_time: Some(&own_time) };
+    let next = Next { hooks, cx, call, own_time: Some(&own_time) };
     // The `after` of a hook whose `around` broke does not run.
-    let outcome = guarded(hook, "around", &own_time, hook.around(run, next)).await?;
-    guarded(hook, "after", &OwnTime::new(), hook.after(run, outcome)).await?
+    let outcome = guarded(hook, "around", &own_time, hook.around(cx, next)).await?;
+    guarded(hook, "after", &OwnTime::new(), hook.after(cx, outcome)).await?
 }
 
 /// A longer limit means: without a limit.
@@ -322,7 +325,7 @@ impl Drop for Paused<'_> {
 struct HandlerCall<S> {
     class: Arc<Class<S>>,
     parameters: Json,
-    run: Run<S>,
+    cx: Context<S>,
     /// Cancelled when the thread of a blocking handler ends; `None` without one.
     thread_ended: Mutex<Option<CancellationToken>>,
 }
@@ -330,8 +333,8 @@ struct HandlerCall<S> {
 impl<S: Send + Sync + 'static> HandlerCall<S> {
     async fn run(&self) -> Result<Json, Failure> {
         let (class, parameters) = (self.class.clone(), self.parameters.clone());
-        let run = self.run.clone();
-        let handler = Guarded::new(Box::pin(async move { class.call(&parameters, run).await }));
+        let cx = self.cx.clone();
+        let handler = Guarded::new(Box::pin(async move { class.call(&parameters, cx).await }));
         if !self.class.blocking {
             return handler.await.unwrap_or_else(|panicked| Err(panicked.into_failure()));
         }
@@ -357,7 +360,7 @@ impl<S: Send + Sync + 'static> HandlerCall<S> {
     async fn wait_for_thread(&self) {
         let ended = self.thread_ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ended) = ended.filter(|ended| !ended.is_cancelled()) {
-            self.run.cancelled.cancel();
+            self.cx.cancelled.cancel();
             ended.cancelled().await;
         }
     }

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use task_engine_core::json::Json;
 
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::hook::Hook;
 pub use crate::hook::Next;
-use crate::run::Run;
 #[cfg(feature = "metrics")]
 pub use metrics_hook::Metrics;
 
@@ -52,9 +52,9 @@ impl fmt::Debug for Extensions {
 
 /// Warns as soon as an execution takes longer than it should, or fails it.
 ///
-/// The timeout of a class is part of its rules; a budget is a setting of this engine.
+/// The timeout of a class is one of its options; a budget is a setting of this engine.
 /// Asynchronous code that exceeds a failing budget is dropped. Blocking code is asked
-/// to end (`run.is_cancelled()`), and the worker waits for it.
+/// to end (`cx.is_cancelled()`), and the worker waits for it.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -84,7 +84,7 @@ impl Budget {
 }
 
 impl<S: Send + Sync + 'static> Hook<S> for Budget {
-    async fn around(&self, run: &Run<S>, next: Next<'_, S>) -> Result<Json, Failure> {
+    async fn around(&self, cx: &Context<S>, next: Next<'_, S>) -> Result<Json, Failure> {
         let mut next = Box::pin(next.run());
         if let Ok(outcome) = tokio::time::timeout(self.time, &mut next).await {
             return outcome;
@@ -95,9 +95,9 @@ impl<S: Send + Sync + 'static> Hook<S> for Budget {
         }
         tracing::warn!(
             "Worker {} task {} of class {} is over its budget of {:?}",
-            run.worker(),
-            run.task_id(),
-            run.class(),
+            cx.worker(),
+            cx.task_id(),
+            cx.class(),
             self.time
         );
         next.await
@@ -110,9 +110,9 @@ mod metrics_hook {
 
     use task_engine_core::json::Json;
 
+    use crate::context::Context;
     use crate::failure::Failure;
     use crate::hook::{Hook, Next};
-    use crate::run::Run;
 
     /// Counts executions (`task_engine_executions_total`) and measures how long they
     /// take (`task_engine_execution_seconds`), each by `class` and `outcome`:
@@ -123,8 +123,8 @@ mod metrics_hook {
     pub struct Metrics;
 
     impl<S: Send + Sync + 'static> Hook<S> for Metrics {
-        async fn around(&self, run: &Run<S>, next: Next<'_, S>) -> Result<Json, Failure> {
-            let class = run.class().to_owned();
+        async fn around(&self, cx: &Context<S>, next: Next<'_, S>) -> Result<Json, Failure> {
+            let class = cx.class().to_owned();
             metrics::gauge!("task_engine_executions_running", "class" => class.clone())
                 .increment(1);
             let mut count = ExecutionCount { class, begun: Instant::now(), outcome: "interrupted" };

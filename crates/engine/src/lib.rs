@@ -3,14 +3,14 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use task_engine::{Client, Engine, Failure, Run, Task, sqlite::SqliteStore};
+//! use task_engine::{Client, Engine, Failure, Context, Task, sqlite::SqliteStore};
 //!
 //! #[derive(serde::Serialize, serde::Deserialize)]
 //! struct Greet { name: String }
 //! impl Task for Greet { const CLASS: &'static str = "greet"; }
 //!
-//! async fn greet(task: Greet, run: Run<()>) -> Result<usize, Failure> {
-//!     run.log(format!("Hello {}", task.name));
+//! async fn greet(task: Greet, cx: Context<()>) -> Result<usize, Failure> {
+//!     cx.log(format!("Hello {}", task.name));
 //!     Ok(task.name.len()) // any `Serialize` is a result, any error a `Failure`
 //! }
 //!
@@ -28,10 +28,10 @@
 //! # What to read next
 //! | to | see |
 //! |---|---|
-//! | define a task, its retries, timeout, queue and priority | [`Task`], [`ClassRules`], [`RetryRule`] |
+//! | define a task, its retries, timeout, queue and priority | [`Task`], [`TaskOptions`], [`RetryRule`] |
 //! | create tasks: later, unique, many at once, cancel them | [`Client`], [`NewTask`], [`Unique`] |
 //! | create them inside your own transaction | [`Schema::create_in`], [`sqlite::create_in`], [`Client::prepare`] |
-//! | write what a task does: state, log, progress, children, cancellation | [`Run`], [`Failure`] |
+//! | write what a task does: state, log, progress, children, cancellation | [`Context`], [`Failure`] |
 //! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`StopHandle`] |
 //! | run tasks regularly | [`Schedule`] |
 //! | make an effect in your own database happen exactly once | [`complete`] |
@@ -73,6 +73,7 @@
 mod admission;
 pub mod client;
 pub mod complete;
+mod context;
 pub mod creation_hook;
 mod dispatch;
 mod engine;
@@ -91,7 +92,6 @@ mod record;
 mod report;
 mod retention;
 mod rollup;
-mod run;
 mod running;
 mod session;
 // The tasks of the book: for the command line, the demo, and tests.
@@ -105,10 +105,10 @@ pub mod testing;
 mod trace;
 mod wake_up;
 
+pub use context::Context;
 pub use engine::{Engine, EngineError};
 pub use failure::Failure;
 pub use hook::Hook;
-pub use run::Run;
 pub use stop::{StopHandle, Stopped};
 
 pub use crate::client::{Client, Create, CreateError};
@@ -125,7 +125,9 @@ pub use task_engine_core::json::{InvalidJson, Json};
 pub use task_engine_core::report::LogLevel;
 pub use task_engine_core::retry::{RetryOverride, RetryRule};
 pub use task_engine_core::schedule::{Missed, Overlap, Schedule};
-pub use task_engine_core::task::{ClassRules, Due, InvalidTask, NewTask, Task, TaskId, TaskStatus};
+pub use task_engine_core::task::{
+    Due, InvalidTask, NewTask, Task, TaskId, TaskOptions, TaskStatus,
+};
 pub use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 /// The contract of stores, and its rows.
 #[doc(no_inline)]

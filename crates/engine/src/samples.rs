@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use task_engine_core::report::LogLevel;
 use task_engine_core::retry::RetryRule;
-use task_engine_core::task::ClassRules;
+use task_engine_core::task::TaskOptions;
 
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::failure::Failure;
-use crate::run::Run;
 
 /// Waits for some seconds.
 #[derive(Debug, Deserialize)]
@@ -55,23 +55,23 @@ pub enum WhenCancelled {
 
 /// Adds the classes to an engine.
 pub fn handle_samples<S: Send + Sync + 'static>(engine: Engine<S>) -> Engine<S> {
-    let engine = engine.handle_class("ReportingTask", ClassRules::default(), report);
+    let engine = engine.handle_class("ReportingTask", TaskOptions::default(), report);
     ["", "TaskEngine::Tasks::"].into_iter().fold(engine, |engine, prefix| {
         let name = |class: &str| format!("{prefix}{class}");
-        let never = ClassRules::default().retry(RetryRule::never());
+        let never = TaskOptions::default().retry(RetryRule::never());
         engine
-            .handle_class(name("WaitingTask"), ClassRules::default(), wait)
-            .handle_class(name("FailingTask"), ClassRules::default(), fail)
+            .handle_class(name("WaitingTask"), TaskOptions::default(), wait)
+            .handle_class(name("FailingTask"), TaskOptions::default(), fail)
             .handle_class(name("FailingNotRetryTask"), never, fail)
             .handle_class(
                 name("FailingNotRetryExceptionTask"),
-                ClassRules::default(),
+                TaskOptions::default(),
                 fail_for_good,
             )
     })
 }
 
-async fn wait<S>(task: WaitingTask, _: Run<S>) -> Result<(), Failure> {
+async fn wait<S>(task: WaitingTask, _: Context<S>) -> Result<(), Failure> {
     tokio::time::sleep(seconds(task.waiting_time)?).await;
     Ok(())
 }
@@ -81,34 +81,34 @@ fn seconds(seconds: f64) -> Result<Duration, Failure> {
         .map_err(|_| Failure::no_retry(format!("cannot wait {seconds} seconds")))
 }
 
-async fn report<S>(task: ReportingTask, run: Run<S>) -> Result<u32, Failure> {
+async fn report<S>(task: ReportingTask, cx: Context<S>) -> Result<u32, Failure> {
     let time = seconds(task.step_time)?;
     for step in 1..=task.steps {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
-            () = run.cancelled(), if task.when_cancelled != WhenCancelled::Hang => {
-                run.log_at(LogLevel::Warn, format!("asked to end before step {step}"));
+            () = cx.cancelled(), if task.when_cancelled != WhenCancelled::Hang => {
+                cx.log_at(LogLevel::Warn, format!("asked to end before step {step}"));
                 return match task.when_cancelled {
                     WhenCancelled::Finish => Ok(step - 1),
                     _ => Err(Failure::named("GaveUp", format!("before step {step}"))),
                 };
             }
         }
-        run.log(format!("step {step} of {} is done", task.steps));
-        run.progress(f64::from(step) / f64::from(task.steps) * 100.0, format!("step {step}"));
+        cx.log(format!("step {step} of {} is done", task.steps));
+        cx.progress(f64::from(step) / f64::from(task.steps) * 100.0, format!("step {step}"));
     }
     Ok(task.steps)
 }
 
 async fn fail<S>(
     parameters: serde_json::Map<String, serde_json::Value>,
-    _: Run<S>,
+    _: Context<S>,
 ) -> Result<u64, Failure> {
     let divisor = parameters.get("divisor").and_then(serde_json::Value::as_u64).unwrap_or(0);
     let quotient = 1_u64.checked_div(divisor);
     quotient.ok_or_else(|| Failure::named("ZeroDivisionError", "divided by 0"))
 }
 
-async fn fail_for_good<S>(_: serde_json::Value, _: Run<S>) -> Result<(), Failure> {
+async fn fail_for_good<S>(_: serde_json::Value, _: Context<S>) -> Result<(), Failure> {
     Err(Failure::no_retry(FailingNotRetryTaskException))
 }

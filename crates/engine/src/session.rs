@@ -116,8 +116,8 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
                 return Ok(Stopped::default());
             };
             if !registered_before {
-                let rules = self.classes.rules();
-                let queues = rules.iter().map(|(name, rules)| (&**name, &*rules.queue));
+                let options = self.classes.options();
+                let queues = options.iter().map(|(name, options)| (&**name, &*options.queue));
                 if let Some(warning) = pools::unserved(&self.pools, queues) {
                     tracing::warn!("{warning}");
                 }
@@ -307,7 +307,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             lease: self.settings.lease,
             queues: pools::queues(&self.pools),
             pools: self.pools.clone(),
-            classes: self.classes.rules(),
+            classes: self.classes.options(),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //! use serde::{Deserialize, Serialize};
 //! use task_engine::testing::Harness;
-//! use task_engine::{Engine, Failure, Run, Task};
+//! use task_engine::{Engine, Failure, Context, Task};
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Register { name: String }
@@ -19,17 +19,17 @@
 //! struct Greet { name: String }
 //! impl Task for Greet { const CLASS: &'static str = "greet"; }
 //!
-//! async fn register(task: Register, run: Run<()>) -> Result<usize, Failure> {
+//! async fn register(task: Register, cx: Context<()>) -> Result<usize, Failure> {
 //!     if task.name.is_empty() {
 //!         return Err(Failure::no_retry("no name"));
 //!     }
-//!     run.log(format!("hello {}", task.name));
-//!     run.client().create(Greet { name: task.name.clone() }).await?;
+//!     cx.log(format!("hello {}", task.name));
+//!     cx.client().create(Greet { name: task.name.clone() }).await?;
 //!     Ok(task.name.len())
 //! }
 //!
-//! async fn greet(_: Greet, run: Run<()>) -> Result<(), Failure> {
-//!     if run.retry_number() == 0 { Err("the line is busy".into()) } else { Ok(()) }
+//! async fn greet(_: Greet, cx: Context<()>) -> Result<(), Failure> {
+//!     if cx.retry_number() == 0 { Err("the line is busy".into()) } else { Ok(()) }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]

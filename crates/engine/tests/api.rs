@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use task_engine::hooks::Extensions;
 use task_engine::{
-    Client, CreateError, Engine, EngineError, Failure, InvalidJson, InvalidTask, Json, NewTask,
-    Run, Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskError,
+    Client, Context, CreateError, Engine, EngineError, Failure, InvalidJson, InvalidTask, Json,
+    NewTask, Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskError,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -21,7 +21,7 @@ fn sent<T: Send>(_: T) {}
 fn types_can_be_shared() {
     shared::<Engine<()>>();
     shared::<Client>();
-    shared::<Run<()>>();
+    shared::<Context<()>>();
     shared::<Failure>();
     shared::<NewTask>();
     shared::<Json>();
@@ -58,11 +58,11 @@ impl Task for Tidy {
 
 /// Compiled, never called: no future here keeps anything that cannot be sent.
 #[allow(dead_code)]
-fn futures_can_be_spawned(client: &Client, engine: Engine<()>, run: &Run<()>) {
+fn futures_can_be_spawned(client: &Client, engine: Engine<()>, cx: &Context<()>) {
     sent(client.create(Tidy).after(Duration::from_secs(1)).into_future());
     sent(client.create(Tidy).unique("tidy").into_future());
     sent(client.create_many(&[]));
-    sent(run.cancelled());
+    sent(cx.cancelled());
     sent(engine.migrate());
     sent(engine.run());
 }

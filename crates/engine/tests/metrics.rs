@@ -10,7 +10,7 @@ use metrics::{
 };
 use task_engine::hooks::Metrics;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run};
+use task_engine::{Context, Engine, Failure, Json, NewTask, RetryRule, TaskOptions};
 
 /// What was recorded, by name and labels.
 #[derive(Debug, Clone, Default)]
@@ -87,21 +87,21 @@ async fn metrics_count_class_and_outcome() {
     metrics::set_global_recorder(sums.clone()).unwrap();
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
-    let rules = ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 2));
-    let slow = ClassRules::default().retry(RetryRule::never()).timeout(Duration::from_millis(20));
+    let options = TaskOptions::default().retry(RetryRule::every(Duration::from_millis(1), 2));
+    let slow = TaskOptions::default().retry(RetryRule::never()).timeout(Duration::from_millis(20));
     let engine = Engine::new(store.clone(), ())
         .instance("test")
         .hook(Metrics)
-        .handle_class("good", rules.clone(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("good", options.clone(), |_: serde_json::Value, _: Context<()>| async {
             Ok::<_, Failure>(())
         })
-        .handle_class("bad", rules, |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("bad", options, |_: serde_json::Value, _: Context<()>| async {
             Err::<(), _>(Failure::from("no"))
         })
-        .handle_class("later", slow.clone(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("later", slow.clone(), |_: serde_json::Value, _: Context<()>| async {
             Err::<(), _>(Failure::snooze(Duration::from_secs(3600)))
         })
-        .handle_class("slow", slow, |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("slow", slow, |_: serde_json::Value, _: Context<()>| async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok::<_, Failure>(())
         });

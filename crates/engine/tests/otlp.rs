@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::hooks::Next;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Client, Engine, Failure, Hook, Json, RetryRule, Run, Task};
+use task_engine::{Client, Context, Engine, Failure, Hook, Json, RetryRule, Task, TaskOptions};
 use tracing::Instrument as _;
 use tracing_subscriber::prelude::*;
 
@@ -189,8 +189,8 @@ struct Parent;
 impl Task for Parent {
     const CLASS: &'static str = "parent";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 3))
+    fn options() -> TaskOptions {
+        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(1), 3))
     }
 }
 
@@ -204,17 +204,17 @@ impl Task for Child {
 struct Step;
 
 impl Hook<()> for Step {
-    async fn around(&self, _: &Run<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
+    async fn around(&self, _: &Context<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
         next.run().instrument(tracing::info_span!("step")).await
     }
 }
 
 /// Fails once, then creates a child.
-async fn parent(_: Parent, run: Run<()>) -> Result<(), Failure> {
-    if run.attempt() == 1 {
+async fn parent(_: Parent, cx: Context<()>) -> Result<(), Failure> {
+    if cx.attempt() == 1 {
         return Err(Failure::from("the first attempt fails"));
     }
-    run.client().create(Child).await?;
+    cx.client().create(Child).await?;
     Ok(())
 }
 
@@ -228,7 +228,7 @@ async fn execution_spans_have_creator_parent() {
     let client = Client::new(store.clone());
     let engine =
         Engine::new(store.clone(), ()).instance("test").hook(Step).handle(parent).handle_blocking(
-            |_: Child, _: Run<()>| {
+            |_: Child, _: Context<()>| {
                 tracing::info_span!("inside a thread").in_scope(|| {});
                 Ok::<_, Failure>(())
             },

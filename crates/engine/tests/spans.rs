@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Client, Engine, Failure, Run, Task, TaskStatus};
+use task_engine::{Client, Context, Engine, Failure, Task, TaskOptions, TaskStatus};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::layer::{self, Layer};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
@@ -29,13 +29,13 @@ impl Visit for Fields {
 struct Recorded(Arc<Mutex<Vec<(String, Fields)>>>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorded {
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: layer::Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         context.span(id).unwrap().extensions_mut().insert(fields);
     }
 
-    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+    fn on_event(&self, event: &Event<'_>, context: layer::Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let Some(span) = context.event_span(event).filter(|_| fields.0["message"] == "here") else {
@@ -59,8 +59,8 @@ struct Blocks;
 impl Task for Blocks {
     const CLASS: &'static str = "blocks";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().queue("slow")
+    fn options() -> TaskOptions {
+        TaskOptions::default().queue("slow")
     }
 }
 
@@ -73,12 +73,12 @@ async fn task_events_are_inside_span() {
     let engine = Engine::new(store.clone(), ())
         .instance("test")
         .queues(["default", "slow"])
-        .handle(|_: Async, _: Run<()>| async {
+        .handle(|_: Async, _: Context<()>| async {
             tokio::task::yield_now().await;
             tracing::info!("here");
             Ok::<_, Failure>(())
         })
-        .handle_blocking(|_: Blocks, _: Run<()>| {
+        .handle_blocking(|_: Blocks, _: Context<()>| {
             tracing::info!("here");
             Ok::<_, Failure>(())
         });

@@ -35,7 +35,7 @@ impl StoreInner {
         let client = self.connections.lifeline().await?;
         self.check_rights(&client).await?;
         let classes = serde_json::to_string(&new.classes)
-            .map_err(|e| StoreError::Refused(format!("the rules of the classes: {e}")))?;
+            .map_err(|e| StoreError::Refused(format!("the options of the classes: {e}")))?;
         let pools = serde_json::to_string(&new.pools)
             .map_err(|e| StoreError::Refused(format!("the pools of workers: {e}")))?;
         let row = client

@@ -10,7 +10,7 @@ use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
 use task_engine_core::report::{LogFilter, LogLevel, LogLine, Report};
-use task_engine_core::task::{ClassRules, NewTask, TaskId};
+use task_engine_core::task::{NewTask, TaskId, TaskOptions};
 use task_engine_postgres::PgStore;
 use task_engine_test_harness::TestServer;
 use tokio_postgres::{Client, NoTls};
@@ -34,7 +34,7 @@ async fn two_attempts() -> (PgStore, Client, [AttemptId; 2]) {
         lease: Duration::from_secs(300),
         queues: vec!["default".to_owned()],
         pools: Vec::new(),
-        classes: BTreeMap::from([("work".to_owned(), ClassRules::default())]),
+        classes: BTreeMap::from([("work".to_owned(), TaskOptions::default())]),
     };
     let id = store.register(&new).await.unwrap();
     let mut claimer = store.claimer(id, Lanes::new(new.queues, vec!["work".to_owned()]));

@@ -24,7 +24,7 @@ use task_engine_core::queue::Pool;
 use task_engine_core::report::LogLevel;
 use task_engine_core::schedule::Overlap;
 use task_engine_core::schedule::history::ScheduleEventKind;
-use task_engine_core::task::{ClassRules, TaskStatus};
+use task_engine_core::task::{TaskOptions, TaskStatus};
 
 mod file;
 
@@ -122,7 +122,7 @@ pub struct InstanceRecord {
     pub lease_ms: i64,
     pub queues: Vec<String>,
     pub pools: Vec<Pool>,
-    pub classes: BTreeMap<String, ClassRules>,
+    pub classes: BTreeMap<String, TaskOptions>,
     pub started_at: Timestamp,
     pub heartbeat_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]

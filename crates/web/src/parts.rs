@@ -116,3 +116,38 @@ impl Button<'_> {
         }
     }
 }
+
+/// A change of one thing with its reason, as a form that unfolds.
+pub(crate) struct ReasonForm<'a> {
+    /// The path, like `/actions/pause-queue`.
+    pub(crate) to: &'a str,
+    /// The page that it returns to.
+    pub(crate) back: &'a str,
+    /// What is changed.
+    pub(crate) name: &'a str,
+    /// Like `Pause`.
+    pub(crate) verb: &'a str,
+    pub(crate) consequence: &'a str,
+    pub(crate) danger: bool,
+}
+
+impl ReasonForm<'_> {
+    pub(crate) fn show(&self, app: &App) -> Markup {
+        html! {
+            details .ask {
+                summary { (self.verb) }
+                form method="post" action=(app.path(self.to)) {
+                    input type="hidden" name="back" value=(self.back);
+                    input type="hidden" name="name" value=(self.name);
+                    (reason_field())
+                    p .soft { (self.consequence) }
+                    button .danger[self.danger] { (self.verb) " " (self.name) }
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn reason_field() -> Markup {
+    html! { label { "Reason" input type="text" name="reason" maxlength="1000"; } }
+}

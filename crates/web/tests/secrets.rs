@@ -7,7 +7,9 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use serde_json::{Value, json};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{ClassRules, Engine, Failure, Json, NewTask, RetryRule, Run, Schedule, TaskId};
+use task_engine::{
+    Context, Engine, Failure, Json, NewTask, RetryRule, Schedule, TaskId, TaskOptions,
+};
 use task_engine_web::{Access, Dashboard, Role};
 use tower::ServiceExt as _;
 
@@ -29,13 +31,13 @@ fn get(path: &str) -> Request<Body> {
 async fn store_with_secret() -> Arc<SqliteStore> {
     let store = Arc::new(SqliteStore::open_in_memory().unwrap());
     store.migrate().await.unwrap();
-    let rules = ClassRules::default().secret(["password"]).retry(RetryRule::never());
+    let options = TaskOptions::default().secret(["password"]).retry(RetryRule::never());
     let engine = Engine::new(store.clone(), ()).instance("test").handle_class(
         "log_in",
-        rules,
-        |parameters: serde_json::Value, run: Run<()>| async move {
+        options,
+        |parameters: serde_json::Value, cx: Context<()>| async move {
             let password = parameters["password"].as_str().unwrap_or_default();
-            run.log(format!("I try {password}"));
+            cx.log(format!("I try {password}"));
             Err::<(), _>(Failure::from(format!("{password} is wrong")))
         },
     );

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use task_engine_core::json::Json;
-use task_engine_core::task::{ClassRules, NewTask, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, TaskId, TaskOptions, TaskStatus};
 use task_engine_store::claim::ClaimRest;
 
 use crate::TestDatabase;
@@ -80,7 +80,7 @@ pub async fn concurrent_claimers_claim_each_task_once(db: &dyn TestDatabase) {
 /// batch sizes.
 pub async fn claims_follow_priority_time_and_id(db: &dyn TestDatabase) {
     let classes = ["a", "b", "c"];
-    let rules = classes.map(|class| (class, ClassRules::default().retry));
+    let options = classes.map(|class| (class, TaskOptions::default().retry));
     let fixture = Fixture::open(db).await;
     let due = |secs: i64| Timestamp::from_second(1_000_000_000 + secs).unwrap();
     let mut tasks = Vec::new();
@@ -99,7 +99,7 @@ pub async fn claims_follow_priority_time_and_id(db: &dyn TestDatabase) {
     expected.sort_by_key(|(priority, due, id)| (std::cmp::Reverse(*priority), *due, *id));
     let expected: Vec<_> = expected.into_iter().map(|(.., id)| id).collect();
 
-    let mut engine = fixture.register(with_classes(new_instance("e"), &rules)).await;
+    let mut engine = fixture.register(with_classes(new_instance("e"), &options)).await;
     let mut claimed = Vec::new();
     for limit in [1, 4, 7, 13, 60] {
         claimed.extend(task_ids(&engine.claim_up_to(limit).await.0));
@@ -119,7 +119,7 @@ pub async fn claim_respects_classes_and_queues(db: &dyn TestDatabase) {
             ids.insert((class, queue), fixture.create(task).await);
         }
     }
-    let rule = ClassRules::default().retry;
+    let rule = TaskOptions::default().retry;
     let mut mine = with_classes(new_instance("mine"), &[("mine", rule)]);
     mine.queues = vec!["slow".into(), "fast".into()];
     let mut mine = fixture.register(mine).await;

@@ -20,7 +20,7 @@ use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_core::task::{
-    ClassRules, NewTask, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus,
+    NewTask, TaskDetails, TaskFilter, TaskId, TaskOptions, TaskRow, TaskStatus,
 };
 use task_engine_store::claim::{ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::contract::HeartbeatReply;
@@ -160,7 +160,7 @@ pub fn new_instance(name: &str) -> NewInstance {
         lease: LONG_LEASE,
         queues: vec![DEFAULT_QUEUE.to_owned()],
         pools: Vec::new(),
-        classes: BTreeMap::from([(WORK.to_owned(), ClassRules::default())]),
+        classes: BTreeMap::from([(WORK.to_owned(), TaskOptions::default())]),
     }
 }
 
@@ -169,7 +169,7 @@ pub fn new_instance(name: &str) -> NewInstance {
 pub fn with_classes(mut new: NewInstance, classes: &[(&str, RetryRule)]) -> NewInstance {
     new.classes = classes
         .iter()
-        .map(|(class, rule)| ((*class).to_owned(), ClassRules::default().retry(*rule)))
+        .map(|(class, rule)| ((*class).to_owned(), TaskOptions::default().retry(*rule)))
         .collect();
     new
 }

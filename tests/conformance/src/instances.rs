@@ -7,7 +7,7 @@ use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::process;
 use task_engine_core::queue::Pool;
 use task_engine_core::retry::RetryRule;
-use task_engine_core::task::{ClassRules, TaskId, TaskStatus};
+use task_engine_core::task::{TaskId, TaskOptions, TaskStatus};
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{ExportLine, ImportIds, ImportOutcome};
 
@@ -36,10 +36,10 @@ pub async fn registered_instance_is_listed(db: &dyn TestDatabase) {
     };
     let often =
         RetryRule::every(Duration::from_millis(1500), 4).jitter(0.25).cap(Duration::from_secs(77));
-    let rules = ClassRules::default().retry(often).timeout(Duration::from_secs(9));
-    new.classes.insert("often".into(), rules);
-    let rules = ClassRules::default().queue("slow").priority(-4).retry(RetryRule::never());
-    new.classes.insert("never".into(), rules);
+    let options = TaskOptions::default().retry(often).timeout(Duration::from_secs(9));
+    new.classes.insert("often".into(), options);
+    let options = TaskOptions::default().queue("slow").priority(-4).retry(RetryRule::never());
+    new.classes.insert("never".into(), options);
     let id = fixture.store.register(&new).await.expect("register");
 
     let lives = Fixture::open(db).await.instances(Some(&new.name)).await;
@@ -308,8 +308,8 @@ pub async fn old_instances_are_removed(db: &dyn TestDatabase) {
     }
     for name in ["secret-1", "secret-2"] {
         let mut new = new_instance(name);
-        let rules = ClassRules::default().secret(["password"]);
-        new.classes.insert("mail".to_owned(), rules);
+        let options = TaskOptions::default().secret(["password"]);
+        new.classes.insert("mail".to_owned(), options);
         fixture.register(new).await.unregister().await;
     }
     fixture.engine("holder").await.claim_one().await;

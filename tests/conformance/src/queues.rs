@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use task_engine_core::instance::NewInstance;
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::queue::{Lanes, QueuePause, QueueRow};
-use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
+use task_engine_core::task::{NewTask, TaskOptions, TaskStatus};
 use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::WakeUp;
 
@@ -109,7 +109,7 @@ pub async fn pause_lasts_until_resumed(db: &dyn TestDatabase) {
 /// from the queue, and no task is lost.
 pub async fn claim_after_pause_skips_queue(db: &dyn TestDatabase) {
     const COUNT: usize = 1500;
-    let rule = ClassRules::default().retry;
+    let rule = TaskOptions::default().retry;
     let fixture = Fixture::open(db).await;
     for round in 0..4 {
         // One lane, or many: two forms of the claim.

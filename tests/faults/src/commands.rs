@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::{ClassRules, Json, NewTask, RetryRule, Unique};
+use task_engine::{Json, NewTask, RetryRule, TaskOptions, Unique};
 use task_engine_core::retry::RetryOverride;
 
 /// The class of every task that a test creates.
@@ -98,11 +98,11 @@ pub enum Action {
 
 /// The default retry rule.
 #[must_use]
-pub fn rules() -> ClassRules {
-    ClassRules::default().retry(RetryRule::every(Duration::from_millis(100), RETRIES))
+pub fn options() -> TaskOptions {
+    TaskOptions::default().retry(RetryRule::every(Duration::from_millis(100), RETRIES))
 }
 
-/// See [`rules`].
+/// See [`options`].
 pub const RETRIES: u32 = 100;
 
 impl TaskSpec {

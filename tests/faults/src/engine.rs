@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Engine, Failure, Recovery, Run, Schedule, StopHandle, Store, StoreError};
+use task_engine::{Context, Engine, Failure, Recovery, Schedule, StopHandle, Store, StoreError};
 
-use crate::commands::{Action, CLASS, EngineConfig, TaskSpec, rules};
+use crate::commands::{Action, CLASS, EngineConfig, TaskSpec, options};
 use crate::witness::{append_line, now_us};
 
 /// Opens `postgres://…`, or else a file.
@@ -31,7 +31,7 @@ pub async fn run(config: EngineConfig) -> Result<(), String> {
         .heartbeat(ms(config.heartbeat_ms), ms(config.lease_ms))
         .poll(ms(config.poll_ms))
         .retention(None)
-        .handle_class(CLASS, rules(), perform)
+        .handle_class(CLASS, options(), perform)
         .stopped_by(stop);
     let shared = if config.queues.is_empty() { config.workers } else { 0 };
     engine = engine.workers(shared);
@@ -50,9 +50,9 @@ fn ms(number: u64) -> Duration {
     Duration::from_millis(number)
 }
 
-async fn perform(spec: TaskSpec, run: Run<Arc<Path>>) -> Result<i32, Failure> {
-    let file: Arc<Path> = (*run).clone();
-    let (id, attempt) = (run.task_id(), run.attempt());
+async fn perform(spec: TaskSpec, cx: Context<Arc<Path>>) -> Result<i32, Failure> {
+    let file: Arc<Path> = cx.state().clone();
+    let (id, attempt) = (cx.task_id(), cx.attempt());
     let line = |word| format!("{word} {id} {attempt} {} {}\n", std::process::id(), now_us());
     append_line(&file, &line("begin"))?;
     let action =

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
-use task_engine::{Client, Engine, Failure, NewTask, Run, Task};
+use task_engine::{Client, Engine, Failure, NewTask, Context, Task};
 
 /// Jobs are given in pieces of this size, by every system.
 const PIECE: usize = 10_000;
@@ -31,9 +31,9 @@ struct Handled {
 }
 
 /// Says nothing before the last task: a line a task would measure the pipe.
-async fn no_op(task: NoOp, run: Run<Handled>) -> Result<(), Failure> {
+async fn no_op(task: NoOp, cx: Context<Handled>) -> Result<(), Failure> {
     std::hint::black_box(task.id);
-    if run.so_far.fetch_add(1, Ordering::Relaxed) + 1 == run.all {
+    if cx.state().so_far.fetch_add(1, Ordering::Relaxed) + 1 == cx.state().all {
         println!("handled");
     }
     Ok(())

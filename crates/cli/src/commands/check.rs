@@ -71,7 +71,7 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
         0 => String::new(),
         number => format!(", {}", count(number, "schedule")),
     };
-    console.say(format_args!("{}: {classes}{schedules}, no errors", file.display()));
+    console.message(format_args!("{}: {classes}{schedules}, no errors", file.display()));
     Ok(())
 }
 
@@ -101,7 +101,7 @@ fn row(executable: &Executable) -> Vec<String> {
         summary(&executable.class, 40),
         mode(executable).to_owned(),
         executable.timeout.map_or_else(|| "none".to_owned(), span),
-        summary(&executable.rules().queue, 40),
+        summary(&executable.options().queue, 40),
         summary(&executable.program().path.display().to_string(), 100),
     ]
 }
@@ -115,7 +115,7 @@ fn class(executable: &Executable) -> serde_json::Value {
         "arguments": executable.program().arguments,
         "folder": executable.program().folder.display().to_string(),
         "timeout_secs": executable.timeout.map(|time| time.as_secs_f64()),
-        "queue": executable.rules().queue,
+        "queue": executable.options().queue,
         "priority": executable.priority,
     })
 }

@@ -107,10 +107,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
     let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = console.database()?.open(access).await?;
-    console.say(format_args!("Database: {}", store.location()));
+    console.message(format_args!("Database: {}", store.location()));
     if !args.no_migrate {
         for applied in store.migrate().await? {
-            console.say(format_args!("Applied migration {applied}"));
+            console.message(format_args!("Applied migration {applied}"));
         }
     }
     let known = task_engine_operations::redaction::secrets(&*store).await?.of_class(&args.class);
@@ -123,13 +123,14 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let key = args.unique.as_deref().map(escape).unwrap_or_default();
     match creations[0] {
         Creation::Created(_) => {
-            console.say(format_args!("Created {}{due}:", count(creations.len(), "task")));
+            console.message(format_args!("Created {}{due}:", count(creations.len(), "task")));
         }
         Creation::Kept(_) => {
-            console.say(format_args!("Created nothing: this task has the key {key} and is kept:"));
+            console
+                .message(format_args!("Created nothing: this task has the key {key} and is kept:"));
         }
         Creation::Replaced(_) => {
-            console.say(format_args!(
+            console.message(format_args!(
                 "Created nothing: this task has the key {key} and was changed{due}:"
             ));
         }
@@ -156,10 +157,10 @@ async fn print_obstacles(
     let engines = store.instances(None).await?;
     if let Some(why) = no_candidate(wanted, &engines) {
         let they = if created == 1 { "it" } else { "they" };
-        console.say(format_args!("{}; {they} will wait until that changes.", sentence(&why)));
+        console.message(format_args!("{}; {they} will wait until that changes.", sentence(&why)));
     }
     if let Some(meant) = similar_class(wanted.class, &engines)? {
-        console.say(format_args!(
+        console.message(format_args!(
             "Did you mean {}? If so, cancel what was created and create it again.",
             escape(&meant)
         ));
@@ -167,7 +168,7 @@ async fn print_obstacles(
     let paused = store.paused_queues().await?;
     if let Some(paused) = paused.into_iter().find(|paused| paused.queue == wanted.queue) {
         let resume = console.command(&format!("queues resume {}", quoted(wanted.queue)));
-        console.say(format_args!("{}\nLet its tasks run: {resume}", sentence(&paused.into())));
+        console.message(format_args!("{}\nLet its tasks run: {resume}", sentence(&paused.into())));
     }
     Ok(())
 }
@@ -188,9 +189,9 @@ fn similar_class(class: &str, engines: &[InstanceRow]) -> Result<Option<String>,
 /// The queue and the priority: of the arguments, else of the class in
 /// task-engine.toml here; and the secrets of that class.
 fn lane(args: &Arguments) -> Result<(String, i32, Vec<String>), CliError> {
-    let rules = executables::rules_of(&args.class)?.unwrap_or_default();
-    let queue = args.queue.clone().unwrap_or(rules.queue);
-    Ok((queue, args.priority.unwrap_or(rules.priority), rules.secret))
+    let options = executables::options_of(&args.class)?.unwrap_or_default();
+    let queue = args.queue.clone().unwrap_or(options.queue);
+    Ok((queue, args.priority.unwrap_or(options.priority), options.secret))
 }
 
 /// The task to create, and when it is due, if not now.

@@ -11,10 +11,9 @@ use task_engine_core::task::Due;
 use task_engine_core::task::TaskDetails;
 use task_engine_operations::{OperationOutcome, redaction};
 
+use crate::change::operator;
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
-use crate::operator::operator;
 use crate::parameters;
 use crate::times::{duration, future_time};
 
@@ -56,7 +55,7 @@ const EXAMPLES: &str = r#"Examples:
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let id = args.id;
     let edit = wanted(console, args)?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let before = store.task(id).await?;
     operator(&store).edit(id, edit.clone()).await?;
     let mut out = console.results();
@@ -65,10 +64,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if let Some(before) = before {
         let secrets = redaction::secrets(&*store).await?.redactor_of(&before);
         if edit.parameters.is_some() && !secrets.is_empty() {
-            console.say("Its former parameters have secrets, so no command to undo it is shown.");
+            console
+                .message("Its former parameters have secrets, so no command to undo it is shown.");
         } else {
             let undo = undo(&before, &edit);
-            console.say(format_args!("To undo it: {}", console.command(&undo)));
+            console.message(format_args!("To undo it: {}", console.command(&undo)));
         }
     }
     Ok(())

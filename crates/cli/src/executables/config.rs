@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine::{ClassRules, RetryRule, Schedule};
+use task_engine::{RetryRule, Schedule, TaskOptions};
 use task_engine_core::json::BYTES_MAX;
 use task_engine_core::queue::check_queue_name;
 use task_engine_core::report::LINES_MAX;
@@ -89,7 +89,7 @@ pub(crate) struct Program {
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) program: Program,
-    /// How many processes at the most.
+    /// The most processes.
     pub(crate) processes: usize,
     /// How many tasks each has at a time.
     pub(crate) concurrency: usize,
@@ -125,16 +125,16 @@ impl Executable {
         }
     }
 
-    /// The rules of the class. The time limit is not among them: it is kept
+    /// The options of the class. The time limit is not among them: it is kept
     /// here, where the end of an attempt can wait for the end of its processes.
-    pub(crate) fn rules(&self) -> ClassRules {
-        let mut rules = ClassRules::default().retry(self.retry).cancel_grace(self.grace);
+    pub(crate) fn options(&self) -> TaskOptions {
+        let mut options = TaskOptions::default().retry(self.retry).cancel_grace(self.grace);
         if let Some(queue) = &self.queue {
-            rules.queue.clone_from(queue);
+            options.queue.clone_from(queue);
         }
-        rules.priority = self.priority;
-        rules.secret.clone_from(&self.secret);
-        rules
+        options.priority = self.priority;
+        options.secret.clone_from(&self.secret);
+        options
     }
 }
 

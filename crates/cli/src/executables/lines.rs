@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use task_engine::{Failure, LogLevel, Run};
+use task_engine::{Context, Failure, LogLevel};
 use task_engine_core::display::{count, span};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
@@ -94,7 +94,7 @@ struct TaskSlots {
 struct TaskSlot {
     answer: oneshot::Sender<AttemptResult>,
     executable: Arc<Executable>,
-    run: Run<()>,
+    cx: Context<()>,
 }
 
 impl ProcessPool {
@@ -109,18 +109,18 @@ impl ProcessPool {
         self: Arc<Self>,
         executable: Arc<Executable>,
         parameters: Box<RawValue>,
-        run: Run<()>,
+        cx: Context<()>,
     ) -> Result<Box<RawValue>, Failure> {
-        run.keep_log_lines(executable.log_lines);
-        let id = format!("{}.{}", run.task_id(), run.attempt());
+        cx.keep_log_lines(executable.log_lines);
+        let id = format!("{}.{}", cx.task_id(), cx.attempt());
         let (process, mut answer) = tokio::select! {
-            assigned = self.slot(&id, &executable, &run) => assigned?,
-            () = run.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
+            assigned = self.slot(&id, &executable, &cx) => assigned?,
+            () = cx.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
         };
         // From here on, dropping this attempt kills its process.
         let mut held =
             ProcessTaskGuard { process: &process, id: &id, pool: &self, answered: false };
-        process.control.input(protocol::request(&id, &parameters, &run)?);
+        process.control.input(protocol::request(&id, &parameters, &cx)?);
         let limit = executable.timeout;
         let time_is_over = async {
             match limit {
@@ -134,7 +134,7 @@ impl ProcessPool {
                 return answer.unwrap_or_else(|_| Err(no_answer()));
             }
             () = time_is_over => true,
-            () = run.cancelled() => false,
+            () = cx.cancelled() => false,
         };
         process.control.input(protocol::cancel(&id));
         if !timed_out {
@@ -157,7 +157,7 @@ impl ProcessPool {
         self: &Arc<Self>,
         id: &str,
         executable: &Arc<Executable>,
-        run: &Run<()>,
+        cx: &Context<()>,
     ) -> Result<(Arc<Process>, oneshot::Receiver<AttemptResult>), Failure> {
         let mut shortage = ShortageWait::new();
         loop {
@@ -165,8 +165,7 @@ impl ProcessPool {
             changed.as_mut().enable();
             let next = {
                 let mut state = lock(&self.state);
-                let assigned =
-                    state.processes.iter().find_map(|p| p.take_slot(id, executable, run));
+                let assigned = state.processes.iter().find_map(|p| p.take_slot(id, executable, cx));
                 if let Some(assigned) = assigned {
                     return Ok(assigned);
                 }
@@ -174,7 +173,7 @@ impl ProcessPool {
                 match state.not_before.filter(|at| *at > Instant::now()) {
                     None if may_start => match self.start() {
                         Ok(process) => {
-                            let assigned = process.take_slot(id, executable, run);
+                            let assigned = process.take_slot(id, executable, cx);
                             state.processes.push(process);
                             match assigned {
                                 Some(assigned) => return Ok(assigned),
@@ -193,7 +192,7 @@ impl ProcessPool {
                 },
                 NextStep::At(None) => changed.await,
                 NextStep::StartFailed(error) => match shortage_of(&error) {
-                    Some(why) => shortage.wait(&why, run).await?,
+                    Some(why) => shortage.wait(&why, cx).await?,
                     None => return Err(not_started(executable, &error.to_string())),
                 },
             }
@@ -316,13 +315,13 @@ impl ProcessPool {
             };
         };
         for line in &update.log {
-            slot.run.log(line);
+            slot.cx.log(line);
         }
         if let Some((percent, message)) = update.progress {
-            slot.run.progress(percent, message);
+            slot.cx.progress(percent, message);
         }
         for warning in update.warnings {
-            slot.run.log_at(LogLevel::Warn, warning);
+            slot.cx.log_at(LogLevel::Warn, warning);
         }
         let Some(answer) = update.answer else {
             return Ok(());
@@ -409,7 +408,7 @@ impl TaskSlots {
     /// A text of a process without the secrets of any task that it has.
     fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.taken.values().fold(Cow::Borrowed(text), |text, slot| {
-            match slot.run.without_secrets(&text) {
+            match slot.cx.without_secrets(&text) {
                 Cow::Owned(shown) => Cow::Owned(shown),
                 Cow::Borrowed(_) => text,
             }
@@ -422,15 +421,15 @@ impl Process {
         self: &Arc<Self>,
         id: &str,
         executable: &Arc<Executable>,
-        run: &Run<()>,
+        cx: &Context<()>,
     ) -> Option<(Arc<Self>, oneshot::Receiver<AttemptResult>)> {
         let mut slots = lock(&self.slots);
         if slots.over.is_some() || slots.taken.len() >= slots.all {
             return None;
         }
         let (answer, receiver) = oneshot::channel();
-        let (executable, run) = (executable.clone(), run.clone());
-        slots.taken.insert(id.to_owned(), TaskSlot { answer, executable, run });
+        let (executable, cx) = (executable.clone(), cx.clone());
+        slots.taken.insert(id.to_owned(), TaskSlot { answer, executable, cx });
         Some((self.clone(), receiver))
     }
 
@@ -449,7 +448,7 @@ impl Process {
             tail.add(line);
             let mut taken = slots.taken.values();
             match (taken.next(), taken.next()) {
-                (Some(slot), None) => slot.run.log(line),
+                (Some(slot), None) => slot.cx.log(line),
                 // Its task is unknown.
                 _ => tracing::info!("Worker process {worker}: {line}"),
             }

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use task_engine::{ClassRules, Engine, Run};
+use task_engine::{Context, Engine, TaskOptions};
 use task_engine_core::display::count;
 
 use self::config::Worker;
@@ -74,10 +74,10 @@ pub(crate) fn load(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Config
     }
 }
 
-/// The rules of a class, if the file in the working folder has it.
-pub(crate) fn rules_of(class: &str) -> Result<Option<ClassRules>, CliError> {
+/// The options of a class, if the file in the working folder has it.
+pub(crate) fn options_of(class: &str) -> Result<Option<TaskOptions>, CliError> {
     let config = load(None, ConfigPurpose::Create)?;
-    Ok(config.classes.iter().find(|one| one.class == class).map(Executable::rules))
+    Ok(config.classes.iter().find(|one| one.class == class).map(Executable::options))
 }
 
 /// All errors of a file, one a line.
@@ -116,9 +116,9 @@ fn workers_of(executables: &[Executable]) -> Vec<(Arc<Worker>, Vec<&Executable>)
 pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executable]) -> Engine<()> {
     for executable in executables {
         if matches!(executable.mode, ExecutableMode::Once(_)) {
-            let (class, rules) = (executable.class.clone(), executable.rules());
+            let (class, options) = (executable.class.clone(), executable.options());
             let executable = Arc::new(executable.clone());
-            engine = engine.handle_class(class, rules, move |parameters: Box<RawValue>, run| {
+            engine = engine.handle_class(class, options, move |parameters: Box<RawValue>, run| {
                 once::run(executable.clone(), parameters, run)
             });
         }
@@ -131,9 +131,9 @@ pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executab
         engine = engine.class_workers(names, slots);
         let pool = Arc::new(lines::ProcessPool::new(worker, result_bytes));
         for executable in classes {
-            let (class, rules) = (executable.class.clone(), executable.rules());
+            let (class, options) = (executable.class.clone(), executable.options());
             let (pool, executable) = (pool.clone(), Arc::new(executable.clone()));
-            engine = engine.handle_class(class, rules, move |parameters: Box<RawValue>, run| {
+            engine = engine.handle_class(class, options, move |parameters: Box<RawValue>, run| {
                 pool.clone().run(executable.clone(), parameters, run)
             });
         }
@@ -142,15 +142,15 @@ pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executab
 }
 
 /// The environment variables that identify the attempt.
-fn variables(run: &Run<()>) -> Vec<(&'static str, String)> {
-    let parent = run.parent_id().map(|id| id.to_string()).unwrap_or_default();
+fn variables(cx: &Context<()>) -> Vec<(&'static str, String)> {
+    let parent = cx.parent_id().map(|id| id.to_string()).unwrap_or_default();
     let values = [
-        run.task_id().to_string(),
-        run.attempt().to_string(),
-        run.retry_number().to_string(),
-        run.correlation_id().to_owned(),
+        cx.task_id().to_string(),
+        cx.attempt().to_string(),
+        cx.retry_number().to_string(),
+        cx.correlation_id().to_owned(),
         parent,
-        run.class().to_owned(),
+        cx.class().to_owned(),
     ];
     config::ATTEMPT_VARIABLES.into_iter().zip(values).collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use task_engine::{Failure, LogLevel, Run};
+use task_engine::{Context, Failure, LogLevel};
 use task_engine_core::display::{count, span};
 use task_engine_core::json::BYTES_MAX;
 use task_engine_core::json::{InvalidJson, Json};
@@ -50,18 +50,18 @@ struct FinishedRun {
 pub(super) async fn run(
     executable: Arc<Executable>,
     parameters: Box<RawValue>,
-    run: Run<()>,
+    cx: Context<()>,
 ) -> Result<Box<RawValue>, Failure> {
-    run.keep_log_lines(executable.log_lines);
-    let variables = super::variables(&run);
+    cx.keep_log_lines(executable.log_lines);
+    let variables = super::variables(&cx);
     let mut shortage = ShortageWait::new();
     loop {
         let why = match child::start(executable.program(), &variables) {
             Ok(started) => {
-                let finished = watch(&executable, &parameters, &run, started).await;
+                let finished = watch(&executable, &parameters, &cx, started).await;
                 match &finished.ended {
                     ProcessEnd::NotStarted(number, why) if is_shortage(*number) => why.clone(),
-                    _ => return attempt_result(&executable, finished, &run),
+                    _ => return attempt_result(&executable, finished, &cx),
                 }
             }
             Err(error) => match shortage_of(&error) {
@@ -69,7 +69,7 @@ pub(super) async fn run(
                 None => return Err(not_started(&executable, &error.to_string())),
             },
         };
-        shortage.wait(&why, &run).await?;
+        shortage.wait(&why, &cx).await?;
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) async fn run(
 async fn watch(
     executable: &Executable,
     parameters: &RawValue,
-    run: &Run<()>,
+    cx: &Context<()>,
     (control, stdout, stderr, waiting): StartedProcess,
 ) -> FinishedRun {
     control.input(format!("{}\n", parameters.get()).into_bytes());
@@ -90,9 +90,9 @@ async fn watch(
         let mut printing = std::pin::pin!(read_bounded(stdout, executable.result_bytes));
         let mut logging = std::pin::pin!(for_each_line(stderr, |line| {
             // Before anything is cut off.
-            let line = &*run.without_secrets(line);
+            let line = &*cx.without_secrets(line);
             tail.add(line);
-            run.log(line);
+            cx.log(line);
         }));
         let mut logged = false;
         let mut deadline = executable.timeout.map(|limit| Instant::now() + limit);
@@ -114,7 +114,7 @@ async fn watch(
                 }
                 () = &mut logging, if !logged => logged = true,
                 // The engine drops this when the grace is over, which kills.
-                () = run.cancelled(), if !terminated => {
+                () = cx.cancelled(), if !terminated => {
                     terminated = true;
                     control.terminate();
                 }
@@ -148,7 +148,7 @@ async fn watch(
 fn attempt_result(
     executable: &Executable,
     FinishedRun { ended, output, timed_out, tail }: FinishedRun,
-    run: &Run<()>,
+    cx: &Context<()>,
 ) -> Result<Box<RawValue>, Failure> {
     let failure = |name: &str, message: String| Failure::named(name, message);
     match &ended {
@@ -182,7 +182,7 @@ fn attempt_result(
         ProcessEnd::Exited(DO_NOT_RETRY) => {
             Err(Failure::no_retry(tail.of(failure("ExitCode100", message))))
         }
-        ProcessEnd::Exited(SNOOZE) => Err(snoozed(executable, &output, message, run)),
+        ProcessEnd::Exited(SNOOZE) => Err(snoozed(executable, &output, message, cx)),
         ProcessEnd::Exited(1) => {
             Err(tail.uncaught().unwrap_or_else(|| tail.of(failure("ExitCode1", message))))
         }
@@ -192,7 +192,7 @@ fn attempt_result(
 }
 
 /// The task is postponed, and uses no retry.
-fn snoozed(executable: &Executable, output: &[u8], reason: String, run: &Run<()>) -> Failure {
+fn snoozed(executable: &Executable, output: &[u8], reason: String, cx: &Context<()>) -> Failure {
     let rule = executable.retry.first_delay;
     let time = match wanted_wait(output) {
         Ok(wait) => wait.unwrap_or(rule),
@@ -201,7 +201,7 @@ fn snoozed(executable: &Executable, output: &[u8], reason: String, run: &Run<()>
                 "exit code 75: {wrong}; print {{\"snooze\": \"30s\"}} to say when. It waits {}, the first_delay of its class",
                 span(rule)
             );
-            run.log_at(LogLevel::Warn, wrong);
+            cx.log_at(LogLevel::Warn, wrong);
             rule
         }
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use task_engine::{Failure, Run};
+use task_engine::{Context, Failure};
 use task_engine_core::display;
 use task_engine_core::suggest::did_you_mean;
 
@@ -31,14 +31,18 @@ struct TaskRequest<'a> {
 }
 
 /// The line of a task.
-pub(super) fn request(id: &str, parameters: &RawValue, run: &Run<()>) -> Result<Vec<u8>, Failure> {
+pub(super) fn request(
+    id: &str,
+    parameters: &RawValue,
+    cx: &Context<()>,
+) -> Result<Vec<u8>, Failure> {
     let request = TaskRequest {
         id,
-        task_id: run.task_id().0,
-        attempt: run.attempt(),
-        retry_number: run.retry_number(),
-        class: run.class(),
-        correlation_id: run.correlation_id(),
+        task_id: cx.task_id().0,
+        attempt: cx.attempt(),
+        retry_number: cx.retry_number(),
+        class: cx.class(),
+        correlation_id: cx.correlation_id(),
         parameters,
     };
     let mut line = serde_json::to_vec(&request)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use task_engine::{Failure, Run};
+use task_engine::{Context, Failure};
 use task_engine_core::display::count;
 use tokio::sync::Notify;
 
@@ -130,7 +130,7 @@ impl ShortageWait {
 
     /// Waits before the next try. An error ends the attempt without using a retry:
     /// another engine may be able to start the program.
-    pub(super) async fn wait(&mut self, why: &str, run: &Run<()>) -> Result<(), Failure> {
+    pub(super) async fn wait(&mut self, why: &str, cx: &Context<()>) -> Result<(), Failure> {
         warn(why);
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() >= WAIT_HERE {
@@ -139,7 +139,7 @@ impl ShortageWait {
         tokio::select! {
             () = ENDED.notified() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = run.cancelled() => return Err(Failure::named("NotBegun", "its program had not started")),
+            () = cx.cancelled() => return Err(Failure::named("NotBegun", "its program had not started")),
         }
         Ok(())
     }

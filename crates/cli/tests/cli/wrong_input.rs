@@ -95,7 +95,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (
             vec!["schedules", "add", "a", "b", "--every", "5s", "--overlap", "no"],
             2,
-            "there are allow, skip",
+            "use allow, skip or wait",
         ),
         (vec!["schedules", "add", "a", "b", "--every", "5s", "--jitter", "2 days"], 2, "jitter"),
         (vec!["schedules", "add", "a", "b", "[1]", "--every", "5s"], 2, "a JSON object is needed"),

@@ -18,8 +18,8 @@ fn class_sets_queue_priority_and_key() {
     }
     impl Task for Index {
         const CLASS: &'static str = "index";
-        fn rules() -> ClassRules {
-            ClassRules::default().priority(7).queue("slow")
+        fn options() -> TaskOptions {
+            TaskOptions::default().priority(7).queue("slow")
         }
         fn unique(&self) -> Option<Unique> {
             Some(Unique::by(format!("customer {}", self.customer)))
@@ -34,14 +34,14 @@ fn class_sets_queue_priority_and_key() {
 #[test]
 fn rules_store_durations_in_milliseconds() {
     let minute = Duration::from_secs(60);
-    let rules = ClassRules::default().timeout(minute).cancel_grace(Duration::MAX);
-    let stored = serde_json::to_value(&rules).unwrap();
+    let options = TaskOptions::default().timeout(minute).cancel_grace(Duration::MAX);
+    let stored = serde_json::to_value(&options).unwrap();
     assert_eq!(stored["timeout_ms"], 60_000);
     assert_eq!(stored["cancel_grace_ms"], u64::MAX);
-    assert_eq!(serde_json::from_value::<ClassRules>(stored).unwrap().timeout, Some(minute));
-    let stored = serde_json::to_value(ClassRules::default()).unwrap();
+    assert_eq!(serde_json::from_value::<TaskOptions>(stored).unwrap().timeout, Some(minute));
+    let stored = serde_json::to_value(TaskOptions::default()).unwrap();
     assert_eq!(stored.get("timeout_ms"), None);
-    assert_eq!(serde_json::from_value::<ClassRules>(stored).unwrap(), ClassRules::default());
+    assert_eq!(serde_json::from_value::<TaskOptions>(stored).unwrap(), TaskOptions::default());
 }
 
 #[test]

@@ -12,7 +12,8 @@ use task_engine::core::task::ExecutionRow;
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{
-    CancelReport, ClassRules, Client, Engine, Failure, RetryRule, Run, Task, TaskId, TaskStatus,
+    CancelReport, Client, Context, Engine, Failure, RetryRule, Task, TaskId, TaskOptions,
+    TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
@@ -77,9 +78,9 @@ async fn obeying_code_is_acknowledged(fresh: Fresh) {
     let id = fresh.create("obeys", nothing()).await;
     let engine = start(fresh.engine().handle_class(
         "obeys",
-        ClassRules::default(),
-        |_: serde_json::Value, run: Run<()>| async move {
-            run.cancelled().await;
+        TaskOptions::default(),
+        |_: serde_json::Value, cx: Context<()>| async move {
+            cx.cancelled().await;
             Err::<(), _>(Failure::named("TidiedUp", "half of it was done"))
         },
     ));
@@ -116,9 +117,9 @@ async fn class_sets_cancel_grace(fresh: Fresh) {
         [("quick", 10), ("slow", 60_000)].into_iter().fold(engine, |engine, (class, ms)| {
             engine.handle_class(
                 class,
-                ClassRules::default().cancel_grace(Duration::from_millis(ms)),
-                move |_: serde_json::Value, run: Run<()>| async move {
-                    run.cancelled().await;
+                TaskOptions::default().cancel_grace(Duration::from_millis(ms)),
+                move |_: serde_json::Value, cx: Context<()>| async move {
+                    cx.cancelled().await;
                     tokio::time::sleep(Duration::from_millis(1200)).await;
                     Err::<(), _>(Failure::from("ended by itself"))
                 },
@@ -141,9 +142,9 @@ async fn success_after_request_is_ignored(fresh: Fresh) {
     let id = fresh.create("stubborn", nothing()).await;
     let engine = fresh.engine().handle_class(
         "stubborn",
-        ClassRules::default(),
-        |_: serde_json::Value, run: Run<()>| async move {
-            run.cancelled().await;
+        TaskOptions::default(),
+        |_: serde_json::Value, cx: Context<()>| async move {
+            cx.cancelled().await;
             tokio::time::sleep(Duration::from_millis(20)).await;
             Ok::<_, Failure>("done")
         },
@@ -171,10 +172,10 @@ async fn blocking_code_stays_pending(fresh: Fresh) {
     let id = fresh.create("blocks", nothing()).await;
     let obeys = Arc::new(AtomicBool::new(false));
     let obeyed = obeys.clone();
-    let engine = start(fresh.engine().handle_blocking(move |_: Blocks, run: Run<()>| {
-        while !(run.is_cancelled() && obeyed.load(Ordering::Relaxed)) {
-            if run.is_cancelled() {
-                run.progress(50, "does not obey");
+    let engine = start(fresh.engine().handle_blocking(move |_: Blocks, cx: Context<()>| {
+        while !(cx.is_cancelled() && obeyed.load(Ordering::Relaxed)) {
+            if cx.is_cancelled() {
+                cx.progress(50, "does not obey");
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -206,11 +207,11 @@ async fn forced_stop_honours_cancel_request(fresh: Fresh) {
     let notify = delivered.clone();
     let engine = start(fresh.engine().handle_class(
         "slow",
-        ClassRules::default().cancel_grace(Duration::from_secs(600)),
-        move |_: serde_json::Value, run: Run<()>| {
+        TaskOptions::default().cancel_grace(Duration::from_secs(600)),
+        move |_: serde_json::Value, cx: Context<()>| {
             let notify = notify.clone();
             async move {
-                run.cancelled().await;
+                cx.cancelled().await;
                 notify.notify_one();
                 std::future::pending::<Result<(), Failure>>().await
             }
@@ -275,11 +276,11 @@ async fn panic_after_cancel_request_fails() {
     let begun: &'static Notify = Box::leak(Box::default());
     let engine = start(fresh.engine().handle_class(
         "fails",
-        ClassRules::default().retry(RetryRule::never()),
-        move |_: serde_json::Value, run: Run<()>| async move {
+        TaskOptions::default().retry(RetryRule::never()),
+        move |_: serde_json::Value, cx: Context<()>| async move {
             begun.notify_one();
             goes_on.notified().await;
-            run.cancelled().await;
+            cx.cancelled().await;
             panic!("in the middle of it");
             #[allow(unreachable_code)]
             Ok::<_, Failure>(())

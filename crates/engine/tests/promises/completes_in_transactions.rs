@@ -12,8 +12,8 @@ use task_engine::core::task::TaskDetails;
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
-    CancelReport, ClassRules, Client, Engine, Failure, Hook, Recovery, RetryRule, Run, StoreError,
-    Task, TaskError, TaskId, TaskStatus,
+    CancelReport, Client, Context, Engine, Failure, Hook, Recovery, RetryRule, StoreError, Task,
+    TaskError, TaskId, TaskOptions, TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
@@ -40,8 +40,8 @@ struct Effect {
 impl Task for Effect {
     const CLASS: &'static str = "effect";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
+    fn options() -> TaskOptions {
+        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
     }
 }
 
@@ -64,15 +64,15 @@ pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
 
 const INSERT: &str = "INSERT INTO effects VALUES ($1, $2)";
 
-async fn in_postgres(task: Effect, run: Run<Arc<App>>) -> Result<&'static str, Failure> {
-    let App::Postgres(url) = &**run else { unreachable!() };
+async fn in_postgres(task: Effect, cx: Context<Arc<App>>) -> Result<&'static str, Failure> {
+    let App::Postgres(url) = &**cx.state() else { unreachable!() };
     let mut client = connect(url).await;
-    let first = run.attempt() == 1;
+    let first = cx.attempt() == 1;
     loop {
         let mut transaction = client.transaction().await?;
-        transaction.execute(INSERT, &[&run.task_id().0, &run.attempt()]).await?;
+        transaction.execute(INSERT, &[&cx.task_id().0, &cx.attempt()]).await?;
         if task.act == Act::SwallowAnError && first {
-            let mut completion = run.completion(&"mine")?;
+            let mut completion = cx.completion(&"mine")?;
             completion.id.attempt += 1;
             let schema = task_engine::postgres::Schema::default();
             let over = schema.complete_in(&transaction, &completion).await;
@@ -80,7 +80,7 @@ async fn in_postgres(task: Effect, run: Run<Arc<App>>) -> Result<&'static str, F
             transaction.commit().await?;
             return Ok("swallowed");
         }
-        run.complete_in(&mut transaction, &"mine").await?;
+        cx.complete_in(&mut transaction, &"mine").await?;
         match task.act {
             Act::RollBackOnce if first => transaction.rollback().await?,
             Act::ForgetOnce if first => drop(transaction),
@@ -95,15 +95,15 @@ async fn in_postgres(task: Effect, run: Run<Arc<App>>) -> Result<&'static str, F
 }
 
 #[allow(clippy::needless_pass_by_value)] // As the engine calls it.
-fn in_sqlite(task: Effect, run: Run<Arc<App>>) -> Result<&'static str, Failure> {
-    let App::Sqlite(path) = &**run else { unreachable!() };
+fn in_sqlite(task: Effect, cx: Context<Arc<App>>) -> Result<&'static str, Failure> {
+    let App::Sqlite(path) = &**cx.state() else { unreachable!() };
     let mut connection = rusqlite::Connection::open(path)?;
-    let first = run.attempt() == 1;
+    let first = cx.attempt() == 1;
     loop {
         let transaction = connection.transaction()?;
-        transaction.execute(INSERT, [run.task_id().0, run.attempt().into()])?;
+        transaction.execute(INSERT, [cx.task_id().0, cx.attempt().into()])?;
         if task.act == Act::SwallowAnError && first {
-            let mut completion = run.completion(&"mine")?;
+            let mut completion = cx.completion(&"mine")?;
             completion.id.attempt += 1;
             let over = task_engine::sqlite::complete_in(&transaction, &completion);
             assert!(matches!(over, Err(StoreError::AttemptOver(_))), "{over:?}");
@@ -111,7 +111,7 @@ fn in_sqlite(task: Effect, run: Run<Arc<App>>) -> Result<&'static str, Failure> 
             assert!(gone.to_string().contains("no transaction is active"), "{gone}");
             return Ok("swallowed");
         }
-        run.complete_in(&transaction, &"mine")?;
+        cx.complete_in(&transaction, &"mine")?;
         match task.act {
             Act::RollBackOnce if first => transaction.rollback()?,
             Act::ForgetOnce if first => drop(transaction),
@@ -287,7 +287,7 @@ async fn hook_sees_success() {
     impl Hook<Arc<App>> for Replaces {
         async fn after(
             &self,
-            _: &Run<Arc<App>>,
+            _: &Context<Arc<App>>,
             outcome: Result<Json, Failure>,
         ) -> Result<Json, Failure> {
             self.0.send(outcome.is_ok()).unwrap();
@@ -323,14 +323,14 @@ async fn slow() -> Slow {
         .workers(4)
         .handle_class(
             "slow",
-            ClassRules::default().retry(RetryRule::every(Duration::from_millis(5), 10)),
-            move |_: serde_json::Value, run: Run<()>| {
+            TaskOptions::default().retry(RetryRule::every(Duration::from_millis(5), 10)),
+            move |_: serde_json::Value, cx: Context<()>| {
                 let (url, hold) = (url.clone(), hold.clone());
                 async move {
                     let client = connect(&url).await;
                     client.batch_execute("BEGIN").await?;
-                    client.execute(INSERT, &[&run.task_id().0, &run.attempt()]).await?;
-                    let completion: Completion = run.completion(&"slow")?;
+                    client.execute(INSERT, &[&cx.task_id().0, &cx.attempt()]).await?;
+                    let completion: Completion = cx.completion(&"slow")?;
                     let schema = task_engine::postgres::Schema::default();
                     schema.complete_in(&client, &completion).await?;
                     hold.send(client).unwrap();
@@ -338,9 +338,11 @@ async fn slow() -> Slow {
                 }
             },
         )
-        .handle_class("quick", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
-            Ok::<_, Failure>(())
-        });
+        .handle_class(
+            "quick",
+            TaskOptions::default(),
+            |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
+        );
     Slow { engine: start(engine), scene, held }
 }
 
@@ -446,9 +448,11 @@ async fn recovery_waits_for_open_transaction() {
         .instance("heir")
         .recovery(Recovery::Auto)
         .heartbeat(Duration::from_millis(100), Duration::from_secs(2))
-        .handle_class("quick", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
-            Ok::<_, Failure>(())
-        });
+        .handle_class(
+            "quick",
+            TaskOptions::default(),
+            |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
+        );
     let engine = start(engine);
     let begun = Instant::now();
     assert_eq!(fresh.until_status(ids[2], TaskStatus::Stopped).await.executions.len(), 2);

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
-    ClassRules, Client, Engine, Failure, NewTask, Recovery, RetryRule, Run, Store, Task, TaskStatus,
+    Client, Context, Engine, Failure, NewTask, Recovery, RetryRule, Store, Task, TaskOptions,
+    TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 
@@ -23,8 +24,8 @@ struct Once;
 impl Task for Once {
     const CLASS: &'static str = "once";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
+    fn options() -> TaskOptions {
+        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(5), 1_000_000))
     }
 }
 
@@ -32,8 +33,8 @@ fn a_moment() -> Duration {
     Duration::from_micros(fastrand::u64(0..15_000))
 }
 
-async fn in_postgres(_: Once, run: Run<Arc<App>>) -> Result<(), Failure> {
-    let App::Postgres(url) = &**run else { unreachable!() };
+async fn in_postgres(_: Once, cx: Context<Arc<App>>) -> Result<(), Failure> {
+    let App::Postgres(url) = &**cx.state() else { unreachable!() };
     let work = async {
         let mut client = connect(url).await;
         let repeatable = fastrand::u8(..3) == 0;
@@ -45,9 +46,9 @@ async fn in_postgres(_: Once, run: Run<Arc<App>>) -> Result<(), Failure> {
         };
         let transaction = begin.start().await?;
         let insert = "INSERT INTO effects VALUES ($1, $2)";
-        transaction.execute(insert, &[&run.task_id().0, &run.attempt()]).await?;
+        transaction.execute(insert, &[&cx.task_id().0, &cx.attempt()]).await?;
         tokio::time::sleep(a_moment()).await;
-        run.complete_in(&transaction, &()).await?;
+        cx.complete_in(&transaction, &()).await?;
         tokio::time::sleep(a_moment()).await;
         if fastrand::u8(..10) == 0 {
             return Ok(()); // Dropped without a commit.
@@ -67,14 +68,14 @@ async fn in_postgres(_: Once, run: Run<Arc<App>>) -> Result<(), Failure> {
 }
 
 #[allow(clippy::needless_pass_by_value)] // As the engine calls it.
-fn in_sqlite(_: Once, run: Run<Arc<App>>) -> Result<(), Failure> {
-    let App::Sqlite(path) = &**run else { unreachable!() };
+fn in_sqlite(_: Once, cx: Context<Arc<App>>) -> Result<(), Failure> {
+    let App::Sqlite(path) = &**cx.state() else { unreachable!() };
     let mut connection = rusqlite::Connection::open(path)?;
     let transaction = connection.transaction()?;
     let insert = "INSERT INTO effects VALUES (?1, ?2)";
-    transaction.execute(insert, [run.task_id().0, run.attempt().into()])?;
+    transaction.execute(insert, [cx.task_id().0, cx.attempt().into()])?;
     std::thread::sleep(a_moment() / 5);
-    run.complete_in(&transaction, &())?;
+    cx.complete_in(&transaction, &())?;
     std::thread::sleep(a_moment() / 5);
     if fastrand::u8(..10) == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Creation: hooks, the rules of the class, and unique keys.
+//! Creation: hooks, the options of the class, and unique keys.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use task_engine::client::CreateError;
 use task_engine::core::task::TaskFilter;
 use task_engine::core::unique::key_of;
 use task_engine::{
-    ClassRules, Client, Creation, CreationHook, Engine, Failure, NewTask, OnConflict, Refusal, Run,
-    Scope, Task, TaskId, TaskStatus, Unique,
+    Client, Context, Creation, CreationHook, Engine, Failure, NewTask, OnConflict, Refusal, Scope,
+    Task, TaskId, TaskOptions, TaskStatus, Unique,
 };
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
@@ -65,10 +65,10 @@ async fn hooks_see_child_tasks(fresh: Fresh) {
     let parent = fresh.create("parent", nothing()).await;
     let engine = fresh.engine().creation_hook(OfTenant(3)).handle_class(
         "parent",
-        ClassRules::default(),
-        |_: serde_json::Value, run: Run<()>| async move {
-            let one = run.client().create(Index { customer: 1 }).await?;
-            let many = run.client().create_many(&[task("b", nothing())]).await?;
+        TaskOptions::default(),
+        |_: serde_json::Value, cx: Context<()>| async move {
+            let one = cx.client().create(Index { customer: 1 }).await?;
+            let many = cx.client().create_many(&[task("b", nothing())]).await?;
             Ok::<_, Failure>([one, many[0]])
         },
     );
@@ -107,9 +107,9 @@ async fn creation_hook_error_reaches_caller(fresh: Fresh) {
     let engine =
         fresh.engine().creation_hook(|_: &mut NewTask| panic!("it went off again")).handle_class(
             "parent",
-            ClassRules::default().retry(task_engine::RetryRule::never()),
-            |_: serde_json::Value, run: Run<()>| async move {
-                Ok::<_, Failure>(run.client().create(Index { customer: 1 }).await?)
+            TaskOptions::default().retry(task_engine::RetryRule::never()),
+            |_: serde_json::Value, cx: Context<()>| async move {
+                Ok::<_, Failure>(cx.client().create(Index { customer: 1 }).await?)
             },
         );
     let engine = start(engine);
@@ -125,8 +125,8 @@ struct Urgent;
 impl Task for Urgent {
     const CLASS: &'static str = "urgent";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().priority(9)
+    fn options() -> TaskOptions {
+        TaskOptions::default().priority(9)
     }
 }
 
@@ -136,15 +136,15 @@ struct Idle;
 impl Task for Idle {
     const CLASS: &'static str = "idle";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().priority(-9)
+    fn options() -> TaskOptions {
+        TaskOptions::default().priority(-9)
     }
 }
 
 async fn class_priority_orders_tasks(fresh: Fresh) {
     type Ran = Arc<Mutex<Vec<&'static str>>>;
-    async fn note(class: &'static str, run: Run<Ran>) -> Result<(), Failure> {
-        run.lock().unwrap().push(class);
+    async fn note(class: &'static str, cx: Context<Ran>) -> Result<(), Failure> {
+        cx.state().lock().unwrap().push(class);
         Ok(())
     }
     let client = Client::new(fresh.store.clone());
@@ -160,7 +160,7 @@ async fn class_priority_orders_tasks(fresh: Fresh) {
         .workers(1)
         .handle(|_: Idle, run| note("idle", run))
         .handle(|_: Urgent, run| note("urgent", run))
-        .handle_class("plain", ClassRules::default(), |_: serde_json::Value, run| {
+        .handle_class("plain", TaskOptions::default(), |_: serde_json::Value, run| {
             note("plain", run)
         });
     let engine = start(engine);
@@ -180,11 +180,10 @@ impl Task for Index {
 
 async fn debounced_task_runs_last_parameters_once(fresh: Fresh) {
     let client = Client::new(fresh.store.clone());
-    let engine = start(
-        fresh
-            .engine()
-            .handle(|index: Index, _: Run<()>| async move { Ok::<_, Failure>(index.customer) }),
-    );
+    let engine =
+        start(fresh.engine().handle(|index: Index, _: Context<()>| async move {
+            Ok::<_, Failure>(index.customer)
+        }));
     let mut first = None;
     for customer in 0..20 {
         let index = client.create(Index { customer }).after(Duration::from_secs(2)).unique("k");

@@ -6,7 +6,7 @@ use serde_json::json;
 use task_engine::core::retry::RetryOverride;
 use task_engine::core::task::{ExecutionStatus, TaskDetails};
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Failure, RetryRule, Run, Task, TaskError, TaskStatus};
+use task_engine::{Context, Failure, RetryRule, Task, TaskError, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
@@ -66,8 +66,8 @@ async fn book_class_names_run(fresh: Fresh) {
 }
 
 fn failing(fresh: &Fresh, rule: RetryRule) -> task_engine::Engine<()> {
-    let rules = ClassRules::default().retry(rule);
-    fresh.engine().handle_class("fail", rules, |_: serde_json::Value, _: Run<()>| async {
+    let options = TaskOptions::default().retry(rule);
+    fresh.engine().handle_class("fail", options, |_: serde_json::Value, _: Context<()>| async {
         Err::<(), _>(Failure::from("no"))
     })
 }
@@ -98,9 +98,9 @@ async fn error_advice_overrides_rule(fresh: Fresh) {
     let id = fresh.create("fail", nothing()).await;
     let engine = fresh.engine().handle_class(
         "fail",
-        ClassRules::default(),
-        |_: serde_json::Value, run: Run<()>| async move {
-            match run.attempt() {
+        TaskOptions::default(),
+        |_: serde_json::Value, cx: Context<()>| async move {
+            match cx.attempt() {
                 1 => Err::<(), _>(Failure::retry_after("busy", Duration::from_millis(10))),
                 _ => Err(Failure::no_retry("closed")),
             }
@@ -117,10 +117,10 @@ async fn error_advice_overrides_rule(fresh: Fresh) {
 async fn snooze_uses_no_retry(fresh: Fresh) {
     let id = fresh.create("limited", nothing()).await;
     // No retry is allowed, and none is needed.
-    let rules = ClassRules::default().retry(RetryRule::never());
+    let options = TaskOptions::default().retry(RetryRule::never());
     let engine =
-        fresh.engine().handle_class("limited", rules, |_: serde_json::Value, run: Run<()>| {
-            let (attempt, retry) = (run.attempt(), run.retry_number());
+        fresh.engine().handle_class("limited", options, |_: serde_json::Value, cx: Context<()>| {
+            let (attempt, retry) = (cx.attempt(), cx.retry_number());
             async move {
                 match attempt {
                     1 => Err(Failure::snooze(Duration::from_millis(10))),
@@ -211,27 +211,27 @@ async fn refuse_a_result(fresh: &Fresh) {
     }
 }
 
-/// Whether encoding or the store detects it, and whatever the rules say: the work was
+/// Whether encoding or the store detects it, and whatever the options say: the work was
 /// done, and another attempt would repeat its effects.
 async fn unstorable_result_fails_without_retry(fresh: Fresh) {
     refuse_a_result(&fresh).await;
-    let rules = || ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 5));
+    let options = || TaskOptions::default().retry(RetryRule::every(Duration::from_millis(1), 5));
     let again = |_: u32, _: &TaskError| Some(Duration::from_millis(1));
-    let refused = |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>("refused") };
+    let refused = |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>("refused") };
     let engine = handle_samples(fresh.engine())
-        .handle_class("nul", rules(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("nul", options(), |_: serde_json::Value, _: Context<()>| async {
             Ok::<_, Failure>("a\0b")
         })
-        .handle_class("huge", rules(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("huge", options(), |_: serde_json::Value, _: Context<()>| async {
             Ok::<_, Failure>("x".repeat(2_000_000))
         })
         // Valid JSON, but more digits than PostgreSQL can store.
-        .handle_class("number", rules(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("number", options(), |_: serde_json::Value, _: Context<()>| async {
             let number = serde_json::value::RawValue::from_string("1e200000".to_owned());
             Ok::<_, Failure>(number?)
         })
-        .handle_class("refused", rules(), refused)
-        .handle_class("refused_with_function", rules(), refused)
+        .handle_class("refused", options(), refused)
+        .handle_class("refused_with_function", options(), refused)
         .retry_with("nul", again)
         .retry_with("refused_with_function", again);
     let by_encoding = ["nul", "huge", "number"];
@@ -262,12 +262,15 @@ async fn error_keeps_causes_and_place(fresh: Fresh) {
     #[error("mail not sent")]
     struct NotSent(#[source] std::io::Error);
     let id = fresh.create("mail", nothing()).await;
-    let rules = ClassRules::default().retry(RetryRule::never());
-    let engine =
-        fresh.engine().handle_class("mail", rules, |_: serde_json::Value, _: Run<()>| async {
+    let options = TaskOptions::default().retry(RetryRule::never());
+    let engine = fresh.engine().handle_class(
+        "mail",
+        options,
+        |_: serde_json::Value, _: Context<()>| async {
             Err::<(), _>(NotSent(std::io::Error::other("connection reset")))?;
             Ok::<_, Failure>(())
-        });
+        },
+    );
     let engine = start(engine);
     let task = fresh.until_status(id, TaskStatus::Failed).await;
     engine.stop().await;

@@ -12,7 +12,7 @@ use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::store::schedules::Schedules;
 use task_engine::{
-    Engine, EngineError, Failure, Json, Missed, Overlap, Run, Schedule, Task, TaskStatus,
+    Context, Engine, EngineError, Failure, Json, Missed, Overlap, Schedule, Task, TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 
@@ -38,7 +38,7 @@ impl Task for Tick {
     const CLASS: &'static str = "tick";
 }
 
-async fn tick(_: Tick, _: Run<()>) -> Result<(), Failure> {
+async fn tick(_: Tick, _: Context<()>) -> Result<(), Failure> {
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use task_engine::core::claim::ClaimIds;
 use task_engine::core::flow::{FlowPage, Origin};
 use task_engine::core::instance::NewInstance;
 use task_engine::core::recovery::Reclaim;
-use task_engine::{ClassRules, Client, Failure, RetryRule, Run, Task, TaskId, TaskStatus};
+use task_engine::{Client, Context, Failure, RetryRule, Task, TaskId, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, TIMEOUT, on_every_store, start, task};
 
@@ -33,32 +33,29 @@ struct Ancestor {
 impl Task for Ancestor {
     const CLASS: &'static str = "ancestor";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 5))
+    fn options() -> TaskOptions {
+        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(1), 5))
     }
 }
 
 /// By every door that there is: single, bulk, and for the application's own
 /// transaction. Fails once, before it creates any.
-async fn procreate(task: Ancestor, run: Run<Client>) -> Result<String, Failure> {
-    if run.attempt() == 1 {
+async fn procreate(task: Ancestor, cx: Context<Client>) -> Result<String, Failure> {
+    if cx.attempt() == 1 {
         return Err(Failure::from("the first attempt fails"));
     }
     if task.generations > 0 {
         let child = Ancestor { generations: task.generations - 1 };
-        run.client().create(child.clone()).await?;
+        cx.client().create(child.clone()).await?;
         let new = task_engine::NewTask::of(&child)?;
-        run.client().create_many(std::slice::from_ref(&new)).await?;
-        // Not the client of the run: it stands for a transaction.
-        Client::create_many(&run, &[run.child(new)]).await?;
-        let other = run.client().create(Ancestor { generations: 0 });
+        cx.client().create_many(std::slice::from_ref(&new)).await?;
+        // Not the client of the context: it stands for a transaction.
+        Client::create_many(cx.state(), &[cx.child(new)]).await?;
+        let other = cx.client().create(Ancestor { generations: 0 });
         other.correlation("another flow").await?;
     }
-    assert_eq!(
-        run.context().decode::<serde_json::Value>()?["correlation_id"],
-        run.correlation_id()
-    );
-    Ok(run.correlation_id().to_owned())
+    assert_eq!(cx.context().decode::<serde_json::Value>()?["correlation_id"], cx.correlation_id());
+    Ok(cx.correlation_id().to_owned())
 }
 
 fn engine(fresh: &Fresh) -> task_engine::Engine<Client> {
@@ -133,7 +130,7 @@ async fn recovery_keeps_flow(fresh: Fresh) {
         lease: Duration::from_secs(60),
         queues: vec!["default".to_owned()],
         pools: Vec::new(),
-        classes: BTreeMap::from([("ancestor".to_owned(), Ancestor::rules())]),
+        classes: BTreeMap::from([("ancestor".to_owned(), Ancestor::options())]),
     };
     let instance = fresh.store.register(&doomed).await.unwrap();
     let mut claimer = fresh.store.claimer(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use task_engine::hooks::Budget;
 use task_engine::hooks::Next;
-use task_engine::{ClassRules, Engine, Failure, Hook, Json, RetryRule, Run, Task, TaskStatus};
+use task_engine::{Context, Engine, Failure, Hook, Json, RetryRule, Task, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start};
 
@@ -28,8 +28,8 @@ on_every_store! {
     hook_for_unknown_class_is_refused
 }
 
-fn once() -> ClassRules {
-    ClassRules::default().retry(RetryRule::never())
+fn once() -> TaskOptions {
+    TaskOptions::default().retry(RetryRule::never())
 }
 
 /// Writes down what happens.
@@ -49,19 +49,23 @@ impl Notes {
 struct Noting(&'static str, Notes);
 
 impl Hook<()> for Noting {
-    async fn before(&self, run: &Run<()>) -> Result<(), Failure> {
-        self.1.add(format!("{} before {}", self.0, run.class()));
+    async fn before(&self, cx: &Context<()>) -> Result<(), Failure> {
+        self.1.add(format!("{} before {}", self.0, cx.class()));
         Ok(())
     }
 
-    async fn around(&self, _: &Run<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
+    async fn around(&self, _: &Context<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
         self.1.add(format!("{} in", self.0));
         let outcome = next.run().await;
         self.1.add(format!("{} out", self.0));
         outcome
     }
 
-    async fn after(&self, _: &Run<()>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
+    async fn after(
+        &self,
+        _: &Context<()>,
+        outcome: Result<Json, Failure>,
+    ) -> Result<Json, Failure> {
         self.1.add(format!("{} after", self.0));
         outcome
     }
@@ -75,14 +79,14 @@ async fn hooks_run_in_order(fresh: Fresh) {
         .engine()
         .workers(1)
         .hook(Noting("one", notes.clone()))
-        .handle_class("a", once(), move |_: serde_json::Value, _: Run<()>| {
+        .handle_class("a", once(), move |_: serde_json::Value, _: Context<()>| {
             let inside = inside.clone();
             async move {
                 inside.add("handler");
                 Ok::<_, Failure>(())
             }
         })
-        .handle_class("b", once(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("b", once(), |_: serde_json::Value, _: Context<()>| async {
             Ok::<_, Failure>(())
         })
         .hook_for(["a"], Noting("two", notes.clone()));
@@ -114,7 +118,7 @@ struct Blocks;
 impl Task for Blocks {
     const CLASS: &'static str = "blocks";
 
-    fn rules() -> ClassRules {
+    fn options() -> TaskOptions {
         once()
     }
 }
@@ -123,7 +127,7 @@ async fn hooks_wrap_blocking_tasks(fresh: Fresh) {
     let notes = Notes::default();
     let inside = notes.clone();
     let engine = fresh.engine().hook(Noting("one", notes.clone())).handle_blocking(
-        move |_: Blocks, _: Run<()>| {
+        move |_: Blocks, _: Context<()>| {
             inside.add("handler");
             Ok::<_, Failure>(7)
         },
@@ -141,24 +145,24 @@ struct Tenant(String);
 struct FindTenant;
 
 impl Hook<String> for FindTenant {
-    async fn before(&self, run: &Run<String>) -> Result<(), Failure> {
-        run.extensions().insert(Tenant(format!("{}/{}", **run, run.class())));
+    async fn before(&self, cx: &Context<String>) -> Result<(), Failure> {
+        cx.extensions().insert(Tenant(format!("{}/{}", cx.state(), cx.class())));
         Ok(())
     }
 }
 
 async fn hook_extends_handler_input(fresh: Fresh) {
-    let seen = |run: &Run<String>| {
-        let tenant = run.extensions().get::<Tenant>().ok_or("no tenant")?;
+    let seen = |cx: &Context<String>| {
+        let tenant = cx.extensions().get::<Tenant>().ok_or("no tenant")?;
         Ok::<_, Failure>(tenant.0.clone())
     };
     let engine = Engine::new(fresh.store.clone(), "state".to_owned())
         .instance("test")
         .hook(FindTenant)
-        .handle_class("a", once(), move |_: serde_json::Value, run: Run<String>| async move {
-            seen(&run)
+        .handle_class("a", once(), move |_: serde_json::Value, cx: Context<String>| async move {
+            seen(&cx)
         })
-        .handle_blocking(move |_: Blocks, run: Run<String>| seen(&run));
+        .handle_blocking(move |_: Blocks, cx: Context<String>| seen(&cx));
     let engine = start(engine);
     for class in ["a", "blocks"] {
         let id = fresh.create(class, nothing()).await;
@@ -207,30 +211,34 @@ impl Hook<()> for Bad {
         self.limit
     }
 
-    async fn before(&self, _: &Run<()>) -> Result<(), Failure> {
+    async fn before(&self, _: &Context<()>) -> Result<(), Failure> {
         self.reach("before").await
     }
 
-    async fn around(&self, _: &Run<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
+    async fn around(&self, _: &Context<()>, next: Next<'_, ()>) -> Result<Json, Failure> {
         let outcome = next.run().await;
         self.reach("around").await?;
         outcome
     }
 
-    async fn after(&self, _: &Run<()>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
+    async fn after(
+        &self,
+        _: &Context<()>,
+        outcome: Result<Json, Failure>,
+    ) -> Result<Json, Failure> {
         self.reach("after").await?;
         outcome
     }
 }
 
 /// An engine with this hook, whose handler notes that it ran.
-fn with_hook(fresh: &Fresh, rules: ClassRules, hook: impl Hook<()>) -> (Engine<()>, Notes) {
+fn with_hook(fresh: &Fresh, options: TaskOptions, hook: impl Hook<()>) -> (Engine<()>, Notes) {
     let notes = Notes::default();
     let inside = notes.clone();
     let engine = fresh.engine().workers(1).hook(hook).handle_class(
         "a",
-        rules,
-        move |_: serde_json::Value, _: Run<()>| {
+        options,
+        move |_: serde_json::Value, _: Context<()>| {
             let inside = inside.clone();
             async move {
                 inside.add("ran");
@@ -243,7 +251,7 @@ fn with_hook(fresh: &Fresh, rules: ClassRules, hook: impl Hook<()>) -> (Engine<(
 
 async fn hook_refuses_attempt(fresh: Fresh) {
     let refuse = || Err(Failure::no_retry("not today"));
-    let (engine, notes) = with_hook(&fresh, ClassRules::default(), Bad::at("before", refuse));
+    let (engine, notes) = with_hook(&fresh, TaskOptions::default(), Bad::at("before", refuse));
     let outer = Notes::default();
     let engine = start(engine.hook(Noting("inner", outer.clone())));
     let id = fresh.create("a", nothing()).await;
@@ -254,9 +262,9 @@ async fn hook_refuses_attempt(fresh: Fresh) {
 }
 
 async fn refusal_is_retried_by_rule(fresh: Fresh) {
-    let rules = ClassRules::default().retry(RetryRule::every(Duration::from_millis(1), 2));
+    let options = TaskOptions::default().retry(RetryRule::every(Duration::from_millis(1), 2));
     let refuse = || Err(Failure::named("Closed", "the shop is closed"));
-    let (engine, notes) = with_hook(&fresh, rules, Bad::at("before", refuse));
+    let (engine, notes) = with_hook(&fresh, options, Bad::at("before", refuse));
     let engine = start(engine);
     let id = fresh.create("a", nothing()).await;
     let task = fresh.until_status(id, TaskStatus::Failed).await;
@@ -270,8 +278,12 @@ async fn refusal_is_retried_by_rule(fresh: Fresh) {
 struct Replace;
 
 impl Hook<()> for Replace {
-    async fn after(&self, run: &Run<()>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
-        match (run.class(), outcome) {
+    async fn after(
+        &self,
+        cx: &Context<()>,
+        outcome: Result<Json, Failure>,
+    ) -> Result<Json, Failure> {
+        match (cx.class(), outcome) {
             ("good", Ok(result)) => Err(Failure::no_retry(format!("not good enough: {result}"))),
             ("bad", Err(failure)) => {
                 assert_eq!(failure.exception(), "Failure");
@@ -286,10 +298,10 @@ async fn hook_replaces_results_and_errors(fresh: Fresh) {
     let engine = fresh
         .engine()
         .hook(Replace)
-        .handle_class("good", once(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("good", once(), |_: serde_json::Value, _: Context<()>| async {
             Ok::<_, Failure>(1)
         })
-        .handle_class("bad", once(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("bad", once(), |_: serde_json::Value, _: Context<()>| async {
             Err::<(), _>(Failure::from("no"))
         });
     let engine = start(engine);
@@ -340,11 +352,11 @@ async fn hook_limit_excludes_inner_time(fresh: Fresh) {
     let engine = fresh
         .engine()
         .hook(quick)
-        .handle_class("slow", once(), move |_: serde_json::Value, _: Run<()>| async move {
+        .handle_class("slow", once(), move |_: serde_json::Value, _: Context<()>| async move {
             tokio::time::sleep(sleep).await;
             Ok::<_, Failure>(())
         })
-        .handle_blocking(move |_: Blocks, _: Run<()>| {
+        .handle_blocking(move |_: Blocks, _: Context<()>| {
             std::thread::sleep(sleep);
             Ok::<_, Failure>(())
         });
@@ -359,8 +371,8 @@ async fn hook_limit_excludes_inner_time(fresh: Fresh) {
 async fn class_timeout_includes_hooks(fresh: Fresh) {
     for step in ["before", "around", "after"] {
         let hanging = Bad { hangs: true, limit: Duration::MAX, ..Bad::at(step, || Ok(())) };
-        let rules = once().timeout(Duration::from_millis(50));
-        let (engine, _) = with_hook(&fresh, rules, hanging);
+        let options = once().timeout(Duration::from_millis(50));
+        let (engine, _) = with_hook(&fresh, options, hanging);
         let engine = start(engine);
         let id = fresh.create("a", nothing()).await;
         let task = fresh.until_status(id, TaskStatus::Failed).await;
@@ -373,7 +385,7 @@ async fn budget_fails_task(fresh: Fresh) {
     let engine = fresh.engine().hook(Budget::fail(Duration::from_millis(30))).handle_class(
         "slow",
         once(),
-        |_: serde_json::Value, _: Run<()>| async {
+        |_: serde_json::Value, _: Context<()>| async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok::<_, Failure>(())
         },
@@ -391,7 +403,7 @@ async fn budget_warns_and_waits(fresh: Fresh) {
     let engine = fresh.engine().hook(Budget::warn(Duration::from_millis(10))).handle_class(
         "slow",
         once(),
-        |_: serde_json::Value, _: Run<()>| async {
+        |_: serde_json::Value, _: Context<()>| async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             Ok::<_, Failure>("done")
         },
@@ -404,10 +416,10 @@ async fn budget_warns_and_waits(fresh: Fresh) {
 
 async fn worker_waits_for_blocking_thread(fresh: Fresh) {
     let engine = fresh.engine().hook(Budget::fail(Duration::from_millis(20))).handle_blocking(
-        |_: Blocks, run: Run<()>| {
+        |_: Blocks, cx: Context<()>| {
             let begun = std::time::Instant::now();
             // It is asked to end, and goes on.
-            while !run.is_cancelled() && begun.elapsed() < Duration::from_secs(30) {
+            while !cx.is_cancelled() && begun.elapsed() < Duration::from_secs(30) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -432,7 +444,7 @@ async fn handler_panic_names_handler(fresh: Fresh) {
     let engine = fresh.engine().hook(Noting("one", notes.clone())).handle_class(
         "panics",
         once(),
-        |parameters: serde_json::Value, _: Run<()>| async move {
+        |parameters: serde_json::Value, _: Context<()>| async move {
             parameters.get("something").expect("something");
             Ok::<_, Failure>(())
         },

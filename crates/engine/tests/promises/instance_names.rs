@@ -10,7 +10,7 @@ use task_engine::core::instance::InstanceId;
 use task_engine::core::instance::NewInstance;
 use task_engine::core::queue::Lanes;
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Engine, EngineError, Recovery, TaskId, TaskStatus};
+use task_engine::{Engine, EngineError, Recovery, TaskId, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, TIMEOUT, on_every_store, start};
 
@@ -55,7 +55,7 @@ async fn crash_of(
             pools: vec![],
             classes: BTreeMap::from([(
                 "WaitingTask".to_owned(),
-                ClassRules::default()
+                TaskOptions::default()
                     .retry(task_engine::RetryRule::every(Duration::from_millis(1), 3)),
             )]),
         })
@@ -159,7 +159,7 @@ impl task_engine::Task for Blocks {
 async fn blocking_task_does_not_delay_reregistration(fresh: Fresh) {
     let id = fresh.create("blocks", json!({})).await;
     let engine = handle_samples(fresh.engine().heartbeat(QUICK.0, QUICK.1));
-    let engine = start(engine.handle_blocking(|_: Blocks, _: task_engine::Run<()>| {
+    let engine = start(engine.handle_blocking(|_: Blocks, _: task_engine::Context<()>| {
         std::thread::sleep(Duration::from_secs(120));
         Ok::<_, task_engine::Failure>(())
     }));

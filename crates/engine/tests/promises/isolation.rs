@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
-use task_engine::{ClassRules, Engine, Failure, Run, Schedule, TaskStatus};
+use task_engine::{Context, Engine, Failure, Schedule, TaskOptions, TaskStatus};
 use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
@@ -35,16 +35,16 @@ async fn hanging_log_does_not_block_connection() {
             .instance("a")
             .handle_class(
                 "speaks",
-                ClassRules::default(),
-                |_: serde_json::Value, run: Run<()>| async move {
-                    run.log("one");
+                TaskOptions::default(),
+                |_: serde_json::Value, cx: Context<()>| async move {
+                    cx.log("one");
                     Ok::<_, Failure>(())
                 },
             )
             .handle_class(
                 "silent",
-                ClassRules::default(),
-                |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) },
+                TaskOptions::default(),
+                |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
             ),
     );
     // The engine has its connections.
@@ -84,8 +84,8 @@ async fn unreadable_schedule_stops_no_other() {
         Schedule::every("often", Duration::from_millis(100)).new_task(task("silent", nothing()));
     let engine = start(Engine::new(store.clone(), ()).instance("a").schedule(often).handle_class(
         "silent",
-        ClassRules::default(),
-        |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) },
+        TaskOptions::default(),
+        |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
     ));
     let fired = async |beyond: i64| {
         let begun = Instant::now();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use task_engine::core::report::LogFilter;
 use task_engine::{
-    ClassRules, Client, Engine, EngineError, Failure, Json, RetryRule, Run, Task, TaskStatus,
+    Client, Context, Engine, EngineError, Failure, Json, RetryRule, Task, TaskOptions, TaskStatus,
 };
 
 use crate::store::{Fresh, on_every_store, start};
@@ -37,17 +37,17 @@ impl Task for Charge {
     const CLASS: &'static str = "charge";
     const SECRETS: &'static [&'static str] = &["card"];
 
-    fn rules() -> ClassRules {
-        ClassRules::default().retry(RetryRule::every(std::time::Duration::from_secs(1), 0))
+    fn options() -> TaskOptions {
+        TaskOptions::default().retry(RetryRule::every(std::time::Duration::from_secs(1), 0))
     }
 }
 
-async fn charge(task: Charge, run: Run<()>) -> Result<String, Failure> {
+async fn charge(task: Charge, cx: Context<()>) -> Result<String, Failure> {
     let number = &task.card.number;
     assert_eq!(number, CANARY, "the code gets it");
-    run.log(format!("charges {number}"));
-    run.progress(50, format!("charging {number}"));
-    assert_eq!(run.without_secrets(number), "[secret]");
+    cx.log(format!("charges {number}"));
+    cx.progress(50, format!("charging {number}"));
+    assert_eq!(cx.without_secrets(number), "[secret]");
     match task.how {
         How::Fail => {
             Err(Failure::named(format!("Declined{number}"), format!("{number}: declined")))

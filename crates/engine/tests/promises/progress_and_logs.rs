@@ -9,7 +9,7 @@ use task_engine::core::report::{LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogFil
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{
-    ClassRules, Engine, Failure, LogLevel, RetryRule, Run, Store, Task, TaskId, TaskStatus,
+    Context, Engine, Failure, LogLevel, RetryRule, Store, Task, TaskId, TaskOptions, TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
@@ -39,13 +39,13 @@ async fn running_task_shows_progress_and_log(fresh: Fresh) {
     let goes_on: &'static Notify = Box::leak(Box::default());
     let engine = fresh.engine().handle_class(
         "speaks",
-        ClassRules::default(),
-        move |_: serde_json::Value, run: Run<()>| async move {
-            run.progress(40, "rendering");
-            run.log("begun");
+        TaskOptions::default(),
+        move |_: serde_json::Value, cx: Context<()>| async move {
+            cx.progress(40, "rendering");
+            cx.log("begun");
             goes_on.notified().await;
-            run.progress(60.5, String::from("sending"));
-            run.log_at(LogLevel::Warn, format!("slow: {}", run.task_id()));
+            cx.progress(60.5, String::from("sending"));
+            cx.log_at(LogLevel::Warn, format!("slow: {}", cx.task_id()));
             goes_on.notified().await;
             Ok::<_, Failure>(())
         },
@@ -83,10 +83,10 @@ async fn log_is_complete_at_end(fresh: Fresh) {
     let ids = fresh.store.create(&tasks).await.unwrap();
     let engine = fresh.engine().workers(10).handle_class(
         "speaks",
-        ClassRules::default().retry(RetryRule::never()),
-        |parameters: serde_json::Value, run: Run<()>| async move {
+        TaskOptions::default().retry(RetryRule::never()),
+        |parameters: serde_json::Value, cx: Context<()>| async move {
             for line in 1..=20 {
-                run.log(format!("line {line}"));
+                cx.log(format!("line {line}"));
                 tokio::time::sleep(Duration::from_millis(pause_ms(line))).await;
             }
             if parameters["fails"] == true { Err(Failure::no_retry("as asked")) } else { Ok(()) }
@@ -121,11 +121,11 @@ async fn blocking_code_reports_too(fresh: Fresh) {
     let id = fresh.create("blocks", nothing()).await;
     let (send, receive) = std::sync::mpsc::channel::<()>();
     let receive = std::sync::Mutex::new(receive);
-    let engine = fresh.engine().handle_blocking(move |_: Blocks, run: Run<()>| {
-        run.log("begun");
-        run.progress(1, "");
+    let engine = fresh.engine().handle_blocking(move |_: Blocks, cx: Context<()>| {
+        cx.log("begun");
+        cx.progress(1, "");
         receive.lock().unwrap().recv().unwrap();
-        run.log("done");
+        cx.log("done");
         Ok::<_, Failure>(())
     });
     let engine = start(engine);
@@ -141,10 +141,10 @@ async fn each_attempt_has_own_log(fresh: Fresh) {
     let id = fresh.create("fails_once", nothing()).await;
     let engine = fresh.engine().handle_class(
         "fails_once",
-        ClassRules::default().retry(RetryRule::every(Duration::ZERO, 1)),
-        |_: serde_json::Value, run: Run<()>| async move {
-            run.log(format!("attempt {}", run.attempt()));
-            if run.attempt() == 1 { Err(Failure::from("once")) } else { Ok(()) }
+        TaskOptions::default().retry(RetryRule::every(Duration::ZERO, 1)),
+        |_: serde_json::Value, cx: Context<()>| async move {
+            cx.log(format!("attempt {}", cx.attempt()));
+            if cx.attempt() == 1 { Err(Failure::from("once")) } else { Ok(()) }
         },
     );
     let engine = start(engine);
@@ -163,21 +163,21 @@ async fn log_is_bounded(fresh: Fresh) {
         .engine()
         .handle_class(
             "many",
-            ClassRules::default(),
-            |_: serde_json::Value, run: Run<()>| async move {
+            TaskOptions::default(),
+            |_: serde_json::Value, cx: Context<()>| async move {
                 for line in 1..=5000 {
-                    run.log(format!("line {line}"));
-                    run.progress(f64::from(line), "too far");
+                    cx.log(format!("line {line}"));
+                    cx.progress(f64::from(line), "too far");
                 }
                 Ok::<_, Failure>(())
             },
         )
         .handle_class(
             "long",
-            ClassRules::default(),
-            |_: serde_json::Value, run: Run<()>| async move {
+            TaskOptions::default(),
+            |_: serde_json::Value, cx: Context<()>| async move {
                 for _ in 0..100 {
-                    run.log("é".repeat(LINE_BYTES_MAX));
+                    cx.log("é".repeat(LINE_BYTES_MAX));
                 }
                 Ok::<_, Failure>(())
             },
@@ -217,18 +217,18 @@ async fn reports_after_end_are_ignored(fresh: Fresh) {
     let (wait, done) = (ended.clone(), spoken.clone());
     let engine = fresh.engine().handle_class(
         "leaves",
-        ClassRules::default(),
-        move |_: serde_json::Value, run: Run<()>| {
+        TaskOptions::default(),
+        move |_: serde_json::Value, cx: Context<()>| {
             let (wait, done) = (wait.clone(), done.clone());
             async move {
-                let left = run.clone();
+                let left = cx.clone();
                 tokio::spawn(async move {
                     wait.notified().await;
                     left.log("too late");
                     left.progress(100, "too late");
                     done.notify_one();
                 });
-                run.log("in time");
+                cx.log("in time");
                 Ok::<_, Failure>(())
             }
         },
@@ -256,13 +256,13 @@ async fn database_crash_loses_no_line() {
     let goes_on: &'static Notify = Box::leak(Box::default());
     let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
         "speaks",
-        ClassRules::default(),
-        move |_: serde_json::Value, run: Run<()>| async move {
-            run.log("before");
+        TaskOptions::default(),
+        move |_: serde_json::Value, cx: Context<()>| async move {
+            cx.log("before");
             for line in ["while it is away", "after"] {
                 goes_on.notified().await;
-                run.log(line);
-                run.progress(50, line);
+                cx.log(line);
+                cx.progress(50, line);
             }
             goes_on.notified().await;
             Ok::<_, Failure>("worked for")
@@ -324,9 +324,9 @@ async fn unwritable_logs_do_not_delay_results() {
     let ids = store.create(&tasks).await.unwrap();
     let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
         "speaks",
-        ClassRules::default(),
-        |_: serde_json::Value, run: Run<()>| async move {
-            run.log("one");
+        TaskOptions::default(),
+        |_: serde_json::Value, cx: Context<()>| async move {
+            cx.log("one");
             Ok::<_, Failure>(())
         },
     ));

@@ -12,7 +12,7 @@ use task_engine::core::task::TaskFilter;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::store::rollup::RollupQuery;
-use task_engine::{ClassRules, Engine, Failure, RetryRule, Run, Store, TaskStatus};
+use task_engine::{Context, Engine, Failure, RetryRule, Store, TaskOptions, TaskStatus};
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
@@ -63,38 +63,44 @@ async fn on_record(store: &dyn Store) -> Numbers {
 
 fn working(engine: Engine<()>, begun: &Arc<Notify>) -> Engine<()> {
     let begins = begun.clone();
-    let rules = ClassRules::default().retry(RetryRule::times(2));
+    let options = TaskOptions::default().retry(RetryRule::times(2));
     engine
-        .handle_class("good", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
-            Ok::<_, Failure>(())
-        })
-        .handle_class("flaky", rules, |_: serde_json::Value, run: Run<()>| async move {
-            match run.retry_number() {
+        .handle_class(
+            "good",
+            TaskOptions::default(),
+            |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
+        )
+        .handle_class("flaky", options, |_: serde_json::Value, cx: Context<()>| async move {
+            match cx.retry_number() {
                 0 => Err(Failure::retry_after(Failure::named("Flaky", "once"), Duration::ZERO)),
                 _ => Ok(()),
             }
         })
         .handle_class(
             "later",
-            ClassRules::default(),
-            |_: serde_json::Value, run: Run<()>| async move {
-                match run.attempt() {
+            TaskOptions::default(),
+            |_: serde_json::Value, cx: Context<()>| async move {
+                match cx.attempt() {
                     1 => Err(Failure::snooze(Duration::ZERO)),
                     _ => Ok(()),
                 }
             },
         )
-        .handle_class("bad", ClassRules::default(), |_: serde_json::Value, _: Run<()>| async {
+        .handle_class("bad", TaskOptions::default(), |_: serde_json::Value, _: Context<()>| async {
             Err::<(), _>(Failure::no_retry(Failure::named("Bad", "always")))
         })
-        .handle_class("long", ClassRules::default(), move |_: serde_json::Value, _: Run<()>| {
-            let begins = begins.clone();
-            async move {
-                begins.notify_one();
-                std::future::pending::<()>().await;
-                Ok::<_, Failure>(())
-            }
-        })
+        .handle_class(
+            "long",
+            TaskOptions::default(),
+            move |_: serde_json::Value, _: Context<()>| {
+                let begins = begins.clone();
+                async move {
+                    begins.notify_one();
+                    std::future::pending::<()>().await;
+                    Ok::<_, Failure>(())
+                }
+            },
+        )
 }
 
 async fn rollups_count_all_endings(fresh: Fresh) {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use task_engine::core::task::ExecutionStatus;
-use task_engine::{ClassRules, Client, Engine, EngineError, Failure, Run, Task, TaskStatus};
+use task_engine::{Client, Context, Engine, EngineError, Failure, Task, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
@@ -29,8 +29,8 @@ impl Task for Greet {
     const CLASS: &'static str = "greet";
 }
 
-async fn greet(task: Greet, run: Run<String>) -> Result<String, Failure> {
-    Ok(format!("{}, {}!", *run, task.name))
+async fn greet(task: Greet, cx: Context<String>) -> Result<String, Failure> {
+    Ok(format!("{}, {}!", cx.state(), task.name))
 }
 
 async fn typed_task_gets_state_stores_result(fresh: Fresh) {
@@ -56,9 +56,9 @@ async fn worker_runs_one_task_at_once(fresh: Fresh) {
     let busy: &'static Mutex<[u32; 3]> = Box::leak(Box::new(Mutex::new([0; 3])));
     let engine = fresh.engine().workers(3).handle_class(
         "busy",
-        ClassRules::default(),
-        move |_: serde_json::Value, run: Run<()>| async move {
-            let worker = usize::try_from(run.worker()).unwrap();
+        TaskOptions::default(),
+        move |_: serde_json::Value, cx: Context<()>| async move {
+            let worker = usize::try_from(cx.worker()).unwrap();
             busy.lock().unwrap()[worker] += 1;
             tokio::task::yield_now().await;
             let mut busy = busy.lock().unwrap();
@@ -83,9 +83,9 @@ async fn higher_priority_runs_first(fresh: Fresh) {
     }
     let engine = fresh.engine().workers(1).handle_class(
         "note",
-        ClassRules::default(),
-        move |_: serde_json::Value, run: Run<()>| async move {
-            order.lock().unwrap().push(run.task_id().0);
+        TaskOptions::default(),
+        move |_: serde_json::Value, cx: Context<()>| async move {
+            order.lock().unwrap().push(cx.task_id().0);
             Ok::<_, Failure>(())
         },
     );
@@ -115,9 +115,9 @@ async fn two_engines_share_tasks(fresh: Fresh) {
     let engines = ["a", "b"].map(|name| {
         start(fresh.engine().instance(name).workers(10).handle_class(
             "count",
-            ClassRules::default(),
-            move |_: serde_json::Value, run: Run<()>| async move {
-                ran.lock().unwrap().push(run.task_id().0);
+            TaskOptions::default(),
+            move |_: serde_json::Value, cx: Context<()>| async move {
+                ran.lock().unwrap().push(cx.task_id().0);
                 Ok::<_, Failure>(())
             },
         ))
@@ -141,9 +141,9 @@ async fn task_creates_tasks(fresh: Fresh) {
         .handle(greet)
         .handle_class(
             "parent",
-            ClassRules::default(),
-            |_: serde_json::Value, run: Run<String>| async move {
-                let child = run.client().create(Greet { name: "child".into() }).await?;
+            TaskOptions::default(),
+            |_: serde_json::Value, cx: Context<String>| async move {
+                let child = cx.client().create(Greet { name: "child".into() }).await?;
                 Ok::<_, Failure>(child)
             },
         );

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use task_engine::core::queue::{QueuePause, QueueRow};
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Failure, NewTask, Run, TaskId, TaskStatus};
+use task_engine::{Context, Failure, NewTask, TaskId, TaskOptions, TaskStatus};
 
 use crate::statements::StatementCounter;
 use crate::store::{Fresh, RunningEngine, TIMEOUT, on_every_store, start, task};
@@ -96,11 +96,12 @@ async fn dedicated_workers_keep_other_queues_served(fresh: Fresh) {
 
 async fn queues_of_classes_are_served(fresh: Fresh) {
     let id = fresh.create_task(task("charge", json!({})).queue("payments").unwrap()).await;
-    let rules = ClassRules::default().queue("payments");
-    let engine =
-        fresh.engine().handle_class("charge", rules, |_: serde_json::Value, _: Run<()>| async {
-            Ok::<_, Failure>(())
-        });
+    let options = TaskOptions::default().queue("payments");
+    let engine = fresh.engine().handle_class(
+        "charge",
+        options,
+        |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
+    );
     let engine = start(handle_samples(engine));
     fresh.until_status(id, TaskStatus::Stopped).await;
     let id = fresh.create_task(waits("default", 0.0)).await;

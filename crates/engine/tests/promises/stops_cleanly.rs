@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use task_engine::core::attempt::TaskError;
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Failure, Run, Stopped, Task, TaskStatus};
+use task_engine::{Context, Failure, Stopped, Task, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
@@ -78,8 +78,8 @@ async fn name_is_free_after_stop(fresh: Fresh) {
         let id = fresh.create("quick", nothing()).await;
         let engine = fresh.engine().handle_class(
             "quick",
-            ClassRules::default(),
-            |_: serde_json::Value, _: Run<()>| async { Ok::<_, Failure>(()) },
+            TaskOptions::default(),
+            |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
         );
         let engine = start(engine);
         fresh.until_status(id, TaskStatus::Stopped).await;
@@ -95,15 +95,15 @@ struct Blocks;
 impl Task for Blocks {
     const CLASS: &'static str = "blocks";
 
-    fn rules() -> ClassRules {
-        ClassRules::default().timeout(Duration::from_millis(10))
+    fn options() -> TaskOptions {
+        TaskOptions::default().timeout(Duration::from_millis(10))
     }
 }
 
 /// Not even for one that has exceeded its time limit, or was cancelled before.
 async fn forced_stop_leaves_blocking_task(fresh: Fresh) {
     let ids = [fresh.create("blocks", nothing()).await, fresh.create("blocks", nothing()).await];
-    let engine = start(fresh.engine().handle_blocking(|_: Blocks, _: Run<()>| {
+    let engine = start(fresh.engine().handle_blocking(|_: Blocks, _: Context<()>| {
         std::thread::sleep(Duration::from_secs(120));
         Ok::<_, Failure>(())
     }));

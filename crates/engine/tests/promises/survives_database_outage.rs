@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
-use task_engine::{ClassRules, Engine, Failure, Run, Store, TaskStatus};
+use task_engine::{Context, Engine, Failure, Store, TaskOptions, TaskStatus};
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
@@ -23,8 +23,8 @@ async fn postgresql_crash_loses_nothing() {
     let engines = ["a", "b"].map(|name| {
         start(Engine::new(store.clone(), ()).instance(name).handle_class(
             "count",
-            ClassRules::default(),
-            move |_: serde_json::Value, _: Run<()>| async move {
+            TaskOptions::default(),
+            move |_: serde_json::Value, _: Context<()>| async move {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 done.fetch_add(1, Ordering::Relaxed);
                 Ok::<_, Failure>(())
@@ -82,8 +82,8 @@ async fn result_survives_refused_connections() {
     let (begins, ends) = (begun.clone(), may_end.clone());
     let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
         "wait",
-        ClassRules::default(),
-        move |_: serde_json::Value, _: Run<()>| {
+        TaskOptions::default(),
+        move |_: serde_json::Value, _: Context<()>| {
             let (begins, ends) = (begins.clone(), ends.clone());
             async move {
                 begins.notify_one();
@@ -139,8 +139,8 @@ async fn locked_tasks_do_not_block_others() {
     let done: &'static AtomicU64 = Box::leak(Box::default());
     let engine = start(Engine::new(store.clone(), ()).instance("a").workers(3).handle_class(
         "count",
-        ClassRules::default(),
-        move |_: serde_json::Value, _: Run<()>| async move {
+        TaskOptions::default(),
+        move |_: serde_json::Value, _: Context<()>| async move {
             done.fetch_add(1, Ordering::Relaxed);
             Ok::<_, Failure>(())
         },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use task_engine::samples::handle_samples;
-use task_engine::{ClassRules, Failure, RetryRule, Run, Task, TaskStatus};
+use task_engine::{Context, Failure, RetryRule, Task, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start};
 
@@ -16,8 +16,8 @@ on_every_store! {
     blocking_tasks_do_not_stop_heartbeats
 }
 
-fn once() -> ClassRules {
-    ClassRules::default().retry(RetryRule::never())
+fn once() -> TaskOptions {
+    TaskOptions::default().retry(RetryRule::never())
 }
 
 async fn panic_is_recorded_as_failure(fresh: Fresh) {
@@ -25,7 +25,7 @@ async fn panic_is_recorded_as_failure(fresh: Fresh) {
     let engine = handle_samples(fresh.engine().workers(1)).handle_class(
         "panics",
         once(),
-        |parameters: serde_json::Value, _: Run<()>| async move {
+        |parameters: serde_json::Value, _: Context<()>| async move {
             let something = parameters.get("something").expect("there is something");
             Ok::<_, Failure>(something.clone())
         },
@@ -49,11 +49,11 @@ async fn panic_in_drop_is_failure(fresh: Fresh) {
         }
     }
     let bad = fresh.create("bomb", nothing()).await;
-    let rules = once().timeout(Duration::from_millis(20));
+    let options = once().timeout(Duration::from_millis(20));
     let engine = handle_samples(fresh.engine().workers(1)).handle_class(
         "bomb",
-        rules,
-        |_: serde_json::Value, _: Run<()>| async {
+        options,
+        |_: serde_json::Value, _: Context<()>| async {
             let _bomb = Bomb;
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok::<_, Failure>(())
@@ -69,12 +69,15 @@ async fn panic_in_drop_is_failure(fresh: Fresh) {
 
 async fn timeout_is_recorded_as_failure(fresh: Fresh) {
     let slow = fresh.create("slow", nothing()).await;
-    let rules = once().timeout(Duration::from_millis(50));
-    let engine =
-        fresh.engine().handle_class("slow", rules, |_: serde_json::Value, _: Run<()>| async {
+    let options = once().timeout(Duration::from_millis(50));
+    let engine = fresh.engine().handle_class(
+        "slow",
+        options,
+        |_: serde_json::Value, _: Context<()>| async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok::<_, Failure>(())
-        });
+        },
+    );
     let engine = start(engine);
     let task = fresh.until_status(slow, TaskStatus::Failed).await;
     engine.stop().await;
@@ -93,17 +96,17 @@ struct Blocks {
 impl Task for Blocks {
     const CLASS: &'static str = "blocks";
 
-    fn rules() -> ClassRules {
+    fn options() -> TaskOptions {
         once().timeout(Duration::from_millis(20))
     }
 }
 
 async fn timed_out_blocking_task_keeps_worker(fresh: Fresh) {
     let id = fresh.create("blocks", json!({"ms": 200})).await;
-    let engine = fresh.engine().handle_blocking(|task: Blocks, run: Run<()>| {
+    let engine = fresh.engine().handle_blocking(|task: Blocks, cx: Context<()>| {
         std::thread::sleep(Duration::from_millis(task.ms));
         // It is asked to end, because its time is over.
-        if run.is_cancelled() { Err(Failure::from("asked to end")) } else { Ok(()) }
+        if cx.is_cancelled() { Err(Failure::from("asked to end")) } else { Ok(()) }
     });
     let engine = start(engine);
     let task = fresh.until_status(id, TaskStatus::Failed).await;
@@ -124,7 +127,7 @@ async fn blocking_tasks_do_not_stop_heartbeats(fresh: Fresh) {
     let engine = fresh.engine().heartbeat(heartbeat, lease).handle_class(
         "blocks",
         once(),
-        |_: serde_json::Value, _: Run<()>| async {
+        |_: serde_json::Value, _: Context<()>| async {
             std::thread::sleep(Duration::from_millis(1500));
             Ok::<_, Failure>(())
         },

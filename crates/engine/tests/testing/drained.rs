@@ -101,13 +101,13 @@ async fn endless_drain_panics() {
 async fn performed_task_can_be_cancelled() {
     let harness = Harness::new(|store| {
         // Without the time limit of its class.
-        let rules = task_engine::ClassRules::default();
+        let options = task_engine::TaskOptions::default();
         Engine::new(store, crate::tasks::App::default()).handle_class(
             "long",
-            rules,
-            async |_: serde_json::Value, run: task_engine::Run<crate::tasks::App>| {
-                run.begun.notify_one();
-                run.cancelled().await;
+            options,
+            async |_: serde_json::Value, cx: task_engine::Context<crate::tasks::App>| {
+                cx.state().begun.notify_one();
+                cx.cancelled().await;
                 Err::<(), task_engine::Failure>("asked to end".into())
             },
         )
@@ -169,11 +169,11 @@ async fn task_completes_in_transaction() {
     app.execute_batch("CREATE TABLE effects (n)").unwrap();
     let harness = Harness::open(&file, |store| {
         Engine::new(store, file.clone()).handle_blocking(
-            |task: SendMail, run: task_engine::Run<std::path::PathBuf>| {
-                let mut connection = Connection::open(&**run)?;
+            |task: SendMail, cx: task_engine::Context<std::path::PathBuf>| {
+                let mut connection = Connection::open(cx.state())?;
                 let transaction = connection.transaction()?;
                 transaction.execute("INSERT INTO effects VALUES (1)", [])?;
-                run.complete_in(&transaction, &task.words)?;
+                cx.complete_in(&transaction, &task.words)?;
                 if task.to != "forgets" {
                     transaction.commit()?;
                 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use task_engine::testing::Harness;
-use task_engine::{ClassRules, Engine, Failure, Json, NewTask, Run, TaskStatus};
+use task_engine::{Context, Engine, Failure, Json, NewTask, TaskOptions, TaskStatus};
 
 use crate::tasks::{Login, Newsletter, SendMail, harness, mail, panic_of};
 
@@ -90,13 +90,13 @@ async fn misuse_of_harness_is_explained() {
     let words = panic_of(async { done.error().clone() }).await;
     assert!(words.contains("it has no error, its result is 0"), "{words}");
 
-    async fn handler(_: serde_json::Value, _: Run<()>) -> Result<(), Failure> {
+    async fn handler(_: serde_json::Value, _: Context<()>) -> Result<(), Failure> {
         Ok(())
     }
     let twice = Harness::new(|store| {
-        let rules = ClassRules::default();
-        let engine = Engine::new(store, ()).handle_class("a", rules.clone(), handler);
-        engine.handle_class("a", rules, handler)
+        let options = TaskOptions::default();
+        let engine = Engine::new(store, ()).handle_class("a", options.clone(), handler);
+        engine.handle_class("a", options, handler)
     });
     let words = panic_of(twice).await;
     assert!(words.contains("class a has two handlers"), "{words}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::testing::Harness;
-use task_engine::{ClassRules, Engine, Failure, Hook, Json, RetryRule, Run, Store, Task};
+use task_engine::{Context, Engine, Failure, Hook, Json, RetryRule, Store, Task, TaskOptions};
 
 #[derive(Default)]
 pub(crate) struct App {
@@ -23,8 +23,8 @@ pub(crate) struct SendMail {
 impl Task for SendMail {
     const CLASS: &'static str = "send_mail";
 
-    fn rules() -> ClassRules {
-        ClassRules::default()
+    fn options() -> TaskOptions {
+        TaskOptions::default()
             .retry(RetryRule::every(Duration::from_secs(600), 3))
             .timeout(Duration::from_millis(200))
     }
@@ -34,9 +34,9 @@ pub(crate) fn mail(to: &str) -> SendMail {
     SendMail { to: to.to_owned(), words: 7 }
 }
 
-async fn send_mail(mail: SendMail, run: Run<App>) -> Result<u32, Failure> {
-    run.log(format!("to {}", mail.to));
-    run.progress(50, "connected");
+async fn send_mail(mail: SendMail, cx: Context<App>) -> Result<u32, Failure> {
+    cx.log(format!("to {}", mail.to));
+    cx.progress(50, "connected");
     match mail.to.as_str() {
         "unknown" => Err(Failure::no_retry("unknown recipient")),
         "panic" => panic!("the mail is on fire"),
@@ -45,15 +45,15 @@ async fn send_mail(mail: SendMail, run: Run<App>) -> Result<u32, Failure> {
             Ok(0)
         }
         "cancelled" => {
-            run.begun.notify_one();
-            run.cancelled().await;
+            cx.state().begun.notify_one();
+            cx.cancelled().await;
             Err("asked to end".into())
         }
-        "limited" if run.attempt() == 1 => Err(Failure::snooze(Duration::from_secs(3600))),
+        "limited" if cx.attempt() == 1 => Err(Failure::snooze(Duration::from_secs(3600))),
         // Twice, and then it works.
-        "busy" if run.retry_number() < 2 => Err("the line is busy".into()),
+        "busy" if cx.retry_number() < 2 => Err("the line is busy".into()),
         _ => {
-            run.sent.fetch_add(1, Ordering::Relaxed);
+            cx.state().sent.fetch_add(1, Ordering::Relaxed);
             Ok(mail.words)
         }
     }
@@ -68,9 +68,9 @@ impl Task for Newsletter {
     const CLASS: &'static str = "newsletter";
 }
 
-async fn newsletter(task: Newsletter, run: Run<App>) -> Result<usize, Failure> {
+async fn newsletter(task: Newsletter, cx: Context<App>) -> Result<usize, Failure> {
     for reader in &task.readers {
-        run.client().create(mail(reader)).priority(3).await?;
+        cx.client().create(mail(reader)).priority(3).await?;
     }
     Ok(task.readers.len())
 }
@@ -82,8 +82,8 @@ impl Task for Again {
     const CLASS: &'static str = "again";
 }
 
-async fn again(_: Again, run: Run<App>) -> Result<(), Failure> {
-    run.client().create(Again).await?;
+async fn again(_: Again, cx: Context<App>) -> Result<(), Failure> {
+    cx.client().create(Again).await?;
     Ok(())
 }
 
@@ -99,15 +99,19 @@ impl Task for Login {
 }
 
 #[allow(clippy::needless_pass_by_value)] // As handlers are.
-fn login(_: Login, run: Run<App>) -> Result<String, Failure> {
-    Ok(std::thread::current().name().unwrap_or_default().to_owned() + run.class())
+fn login(_: Login, cx: Context<App>) -> Result<String, Failure> {
+    Ok(std::thread::current().name().unwrap_or_default().to_owned() + cx.class())
 }
 
 /// Adds one to every number that is a result.
 struct AddOne;
 
 impl Hook<App> for AddOne {
-    async fn after(&self, _: &Run<App>, outcome: Result<Json, Failure>) -> Result<Json, Failure> {
+    async fn after(
+        &self,
+        _: &Context<App>,
+        outcome: Result<Json, Failure>,
+    ) -> Result<Json, Failure> {
         let number: u32 = outcome?.decode()?;
         Ok(Json::encode(&(number + 1))?)
     }

@@ -3,7 +3,7 @@ use task_engine_core::attempt::TaskError;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::task::TaskId;
-use task_engine_core::task::{ClassRules, TaskRow};
+use task_engine_core::task::{TaskOptions, TaskRow};
 use task_engine_store::activity::HeldAttempt;
 
 fn at(secs: i64) -> Timestamp {
@@ -56,7 +56,7 @@ fn engine(id: i64, age_secs: u64, class: &str, pools: &[(&str, i32, Option<i32>)
         workers: pools.iter().map(|pool| pool.workers).sum(),
         queues: pools.iter().flat_map(|pool| pool.queues.clone()).collect(),
         pools,
-        classes: [(class.to_owned(), ClassRules::default())].into(),
+        classes: [(class.to_owned(), TaskOptions::default())].into(),
         started_at: at(-1000),
         heartbeat_at: at(-i64::try_from(age_secs).unwrap()),
         heartbeat_age: Duration::from_secs(age_secs),
@@ -177,7 +177,7 @@ fn reasons_follow_from_facts() {
         (
             "a retry, with the rule of its class",
             Case { task: task(TaskStatus::Waiting, 60, 3), ..Case::default() },
-            vec![retry(Some(ClassRules::default().retry.maximum))],
+            vec![retry(Some(TaskOptions::default().retry.maximum))],
         ),
         (
             "a retry without an engine that has the rule",

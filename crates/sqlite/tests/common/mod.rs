@@ -12,7 +12,7 @@ use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
-use task_engine_core::task::{ClassRules, NewTask, TaskStatus};
+use task_engine_core::task::{NewTask, TaskOptions, TaskStatus};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::claim::{Claim, ClaimedTask, Claimer};
 use tempfile::TempDir;
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) async fn register(store: &SqliteStore, name: &str) -> Self {
-        let classes = BTreeMap::from([("work".to_owned(), ClassRules::default())]);
+        let classes = BTreeMap::from([("work".to_owned(), TaskOptions::default())]);
         let new = NewInstance {
             name: name.to_owned(),
             host: "here".to_owned(),

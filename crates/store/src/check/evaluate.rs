@@ -164,7 +164,7 @@ impl CheckFacts {
             let age = |time: Timestamp| self.now.duration_since(time).unsigned_abs();
             let runs_for = age(held.claimed_at);
             let said = held.progress.as_ref().map(|progress| age(progress.reported_at));
-            let limit = engine.classes.get(&held.class).and_then(|rules| rules.timeout);
+            let limit = engine.classes.get(&held.class).and_then(|options| options.timeout);
             if limit.is_some_and(|limit| runs_for > limit.saturating_add(TIMEOUT_GRACE)) {
                 stuck.push((held, runs_for, engine));
             } else if said.unwrap_or(runs_for).min(runs_for) > SILENT_WARNING {

@@ -4,7 +4,7 @@ use super::*;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::queue::Pool;
 use task_engine_core::report::ProgressRow;
-use task_engine_core::task::ClassRules;
+use task_engine_core::task::TaskOptions;
 
 fn engine(age_secs: u64, held: i64) -> InstanceRow {
     InstanceRow {
@@ -17,7 +17,7 @@ fn engine(age_secs: u64, held: i64) -> InstanceRow {
         workers: 1,
         queues: vec!["default".into()],
         pools: vec![Pool::new(vec!["default".into()], 1)],
-        classes: BTreeMap::from([("known".to_owned(), ClassRules::default())]),
+        classes: BTreeMap::from([("known".to_owned(), TaskOptions::default())]),
         started_at: Timestamp::UNIX_EPOCH,
         heartbeat_at: Timestamp::UNIX_EPOCH,
         heartbeat_age: Duration::from_secs(age_secs),
@@ -107,8 +107,8 @@ fn long_running_tasks_are_found() {
     let ago = |secs: i64| Timestamp::from_second(1_000_000 - secs).unwrap();
     let said = |secs| ProgressRow { percent: 1.0, message: String::new(), reported_at: ago(secs) };
     let mut limited = engine(1, 1);
-    let rules = ClassRules::default().timeout(Duration::from_secs(5));
-    limited.classes = BTreeMap::from([("limited".to_owned(), rules)]);
+    let options = TaskOptions::default().timeout(Duration::from_secs(5));
+    limited.classes = BTreeMap::from([("limited".to_owned(), options)]);
     for (class, began, progress, holder, verdict) in [
         ("known", 3599, None, 1, Verdict::Ok),
         ("known", 3601, None, 1, Verdict::Warning),

@@ -71,7 +71,7 @@ pub(super) fn orphans(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
 fn recover(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/recover",
-        fields: &[("instance", name)],
+        fields: &[("name", name)],
         label: "Recover",
         consequence: "Ends the attempts of the dead engine and requeues their tasks",
         class: "",
@@ -158,9 +158,9 @@ fn takes(engine: &InstanceRow) -> Markup {
             details {
                 summary { (count(engine.classes.len(), "class")) }
                 ul .plain-list {
-                    @for (class, rules) in &engine.classes {
-                        @let rules = Json::encode(rules).map_or_else(|_| String::new(), |json| json.to_string());
-                        li title=(rules) { code { (class) } }
+                    @for (class, options) in &engine.classes {
+                        @let options = Json::encode(options).map_or_else(|_| String::new(), |json| json.to_string());
+                        li title=(options) { code { (class) } }
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use task_engine::{Engine, Failure, Run, Task};
+use task_engine::{Context, Engine, Failure, Task};
 use task_engine_conformance::waiting::wait_for;
 use task_engine_web::{Dashboard, Role};
 
@@ -243,9 +243,9 @@ async fn filled() -> (Tables, Client) {
         {"class": "later", "after": "1h"},
     ]);
     client.post("/api/v1/tasks", &tasks).await.ok();
-    async fn work(work: Work, run: Run<()>) -> Result<Value, Failure> {
-        run.log("one line");
-        run.progress(50.0, "half");
+    async fn work(work: Work, cx: Context<()>) -> Result<Value, Failure> {
+        cx.log("one line");
+        cx.progress(50.0, "half");
         if work.fails { Err(Failure::no_retry("no")) } else { Ok(json!({"n": 1})) }
     }
     let engine = Engine::new(tables.store.clone(), ()).instance("one").handle(work);

@@ -243,8 +243,8 @@ impl task_engine::Task for Fails {
 }
 
 async fn work_is_seen(tables: &Tables, client: &Client) {
-    async fn fails(_: Fails, run: task_engine::Run<()>) -> Result<(), Failure> {
-        run.log("about to fail");
+    async fn fails(_: Fails, cx: task_engine::Context<()>) -> Result<(), Failure> {
+        cx.log("about to fail");
         Err(Failure::no_retry("user 7 is not there"))
     }
     let created = client.post("/api/v1/tasks", &json!({"class": "fails"})).await.ok();

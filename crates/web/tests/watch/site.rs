@@ -14,7 +14,7 @@ use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::queue::{Lanes, Pool};
 use task_engine_core::retry::RetryRule;
-use task_engine_core::task::ClassRules;
+use task_engine_core::task::TaskOptions;
 use task_engine_store::contract::Store;
 use task_engine_test_harness::TestServer;
 use task_engine_web::{Access, Dashboard, Role};
@@ -152,7 +152,7 @@ pub(crate) async fn register(
         pools: vec![Pool::new(queues, 3)],
         classes: BTreeMap::from([(
             class.to_owned(),
-            ClassRules::default().retry(RetryRule::default()),
+            TaskOptions::default().retry(RetryRule::default()),
         )]),
     };
     store.register(&instance).await.unwrap()

@@ -99,7 +99,7 @@ pub fn half_open(ctx: &mut TestContext) {
     ctx.start(&["near"]);
     ctx.produce(100, 5, 100, TaskSpec::work(5));
     let noticed_after = ctx.wait_until("the engine says that it is cut off", || {
-        ctx.engines.logged("far").contains("no heartbeat")
+        ctx.engines.logged("far").contains("heartbeat failed")
     });
     ctx.wait_until("others have done its work", || ctx.finished() >= 105);
     network.wire(true);
@@ -166,7 +166,7 @@ pub fn dead_connections(ctx: &mut TestContext) {
     let store = ctx.store();
     let silent = ctx.wait_until("the engine is heard of again", || {
         let rows = ctx.block_on(store.instances(Some("a"))).unwrap_or_default();
-        ctx.engines.logged("a").contains("no heartbeat")
+        ctx.engines.logged("a").contains("heartbeat failed")
             && rows.iter().any(|row| row.is_alive() && row.heartbeat_age.as_secs() < 3)
     });
     assert!(silent < Duration::from_secs(25), "silent for {silent:?}, and the lease is 30 s");

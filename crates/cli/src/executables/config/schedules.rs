@@ -94,17 +94,17 @@ impl Checker<'_> {
                 self.error(class.span(), message);
             }
         }
-        let rules = known.map(Executable::rules).unwrap_or_default();
+        let options = known.map(Executable::options).unwrap_or_default();
         let parameters = match &table.parameters {
             None => Json::empty_object(),
             Some(parameters) => self.parameters(parameters)?,
         };
-        let queue = self.queue(table.queue.as_ref()).unwrap_or(rules.queue);
+        let queue = self.queue(table.queue.as_ref()).unwrap_or(options.queue);
         let task = NewTask::new(class_name, parameters)
             .and_then(|task| task.queue(queue))
-            .and_then(|task| task.secret(&rules.secret));
+            .and_then(|task| task.secret(&options.secret));
         match task {
-            Ok(task) => Some(task.priority(table.priority.unwrap_or(rules.priority))),
+            Ok(task) => Some(task.priority(table.priority.unwrap_or(options.priority))),
             Err(error) => {
                 self.error(class.span(), error.to_string());
                 None

@@ -29,7 +29,7 @@ fn three_lines_are_enough() {
     assert!(program.path.is_absolute() && program.path.ends_with("sh"));
     assert_eq!(program.arguments, ["-c", "true"]);
     assert_eq!(hello.timeout, Some(Duration::from_secs(30)));
-    assert_eq!(hello.rules().timeout, None);
+    assert_eq!(hello.options().timeout, None);
 }
 
 #[test]
@@ -57,7 +57,7 @@ result_bytes = 100
     assert_eq!((class.queue.as_deref(), class.priority), (Some("mail"), -5));
     assert_eq!(class.result_bytes, 100);
     assert!(class.program().environment.contains(&("A".to_owned(), "1".to_owned())));
-    assert_eq!(class.rules().cancel_grace, Some(Duration::from_secs(2)));
+    assert_eq!(class.options().cancel_grace, Some(Duration::from_secs(2)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_store::token::Role;
 
-use super::{acts, one, rule, state};
+use super::{actions, one, rule, state};
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -106,9 +106,9 @@ fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup
             td .actions {
                 @if viewer.may(Role::Operator) {
                     @if row.state.paused.is_some() || row.state.error.is_some() {
-                        (acts::resume_button(app, viewer, &row.name))
+                        (actions::resume_button(app, viewer, &row.name))
                     }
-                    (acts::run_button(app, viewer, &row.name))
+                    (actions::run_button(app, viewer, &row.name))
                 }
             }
         }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::client::Client;
@@ -23,11 +22,10 @@ use crate::hooks::Extensions;
 use crate::report::AttemptReporter;
 
 /// One execution of a task, as its handler gets it: the application's state, the task,
-/// its log, its progress and its cancellation. Dereferences to the state, so
-/// `run.mailer` is `state.mailer`. Cheap to clone.
+/// its log, its progress and its cancellation. Cheap to clone.
 ///
 /// ```
-/// use task_engine::{Failure, Run, Task};
+/// use task_engine::{Failure, Context, Task};
 ///
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct SendMail { to: String }
@@ -40,21 +38,21 @@ use crate::report::AttemptReporter;
 /// struct Newsletter { readers: Vec<String> }
 /// impl Task for Newsletter { const CLASS: &'static str = "newsletter"; }
 ///
-/// async fn newsletter(task: Newsletter, run: Run<App>) -> Result<(), Failure> {
+/// async fn newsletter(task: Newsletter, cx: Context<App>) -> Result<(), Failure> {
 ///     for (n, reader) in task.readers.iter().enumerate() {
-///         if run.is_cancelled() {
+///         if cx.is_cancelled() {
 ///             return Err("cancelled".into());
 ///         }
-///         run.mailer.send(reader).await?;                    // the state
-///         run.log(format!("sent to {reader}"));              // kept with the attempt
-///         run.progress(100.0 * n as f64 / task.readers.len() as f64, reader);
+///         cx.state().mailer.send(reader).await?;                    // the state
+///         cx.log(format!("sent to {reader}"));              // kept with the attempt
+///         cx.progress(100.0 * n as f64 / task.readers.len() as f64, reader);
 ///     }
 ///     // A child task: its parent is this task.
-///     run.client().create(SendMail { to: "the editor".into() }).await?;
+///     cx.client().create(SendMail { to: "the editor".into() }).await?;
 ///     Ok(())
 /// }
 /// ```
-pub struct Run<S> {
+pub struct Context<S> {
     pub(crate) state: Arc<S>,
     pub(crate) client: Client,
     pub(crate) id: AttemptId,
@@ -79,7 +77,13 @@ pub(crate) struct OnDemand {
     extensions: OnceLock<Extensions>,
 }
 
-impl<S> Run<S> {
+impl<S> Context<S> {
+    /// The application's state: what [`Engine::new`](crate::Engine::new) got.
+    #[must_use]
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
     /// The task.
     #[must_use]
     pub fn task_id(&self) -> TaskId {
@@ -217,7 +221,7 @@ impl<S> Run<S> {
     }
 
     /// Adds a line to the log of this attempt, which is shown while the task runs
-    /// and kept with it. Never waits, like [`Run::progress`].
+    /// and kept with it. Never waits, like [`Context::progress`].
     ///
     /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line: the
     /// first half is written while it runs, the last half when it ends. The lines
@@ -238,15 +242,7 @@ impl<S> Run<S> {
     }
 }
 
-impl<S> Deref for Run<S> {
-    type Target = S;
-
-    fn deref(&self) -> &S {
-        &self.state
-    }
-}
-
-impl<S> Clone for Run<S> {
+impl<S> Clone for Context<S> {
     fn clone(&self) -> Self {
         Self {
             state: self.state.clone(),
@@ -269,7 +265,7 @@ impl<S> Clone for Run<S> {
     }
 }
 
-impl<S> fmt::Debug for Run<S> {
+impl<S> fmt::Debug for Context<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run")
             .field("id", &self.id)
