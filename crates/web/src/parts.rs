@@ -88,6 +88,27 @@ pub(crate) fn json(app: &App, task: TaskId, id: &str, file: &str, text: &str) ->
     json_tree::show(text, id, &app.path(&format!("/tasks/{task}/{file}")))
 }
 
+/// A heading of a table.
+pub(crate) enum Heading {
+    Text(&'static str),
+    /// Of a column of numbers.
+    Number(&'static str),
+    /// Only for screen readers.
+    Hidden(&'static str),
+}
+
+pub(crate) fn headings(all: &[Heading]) -> Markup {
+    html! {
+        @for heading in all {
+            @match heading {
+                Heading::Text(text) => th scope="col" { (text) },
+                Heading::Number(text) => th .number scope="col" { (text) },
+                Heading::Hidden(text) => th scope="col" { span .visually-hidden { (text) } },
+            }
+        }
+    }
+}
+
 /// A button as a form of its own, so that it works without a script. The tooltip
 /// is the consequence.
 pub(crate) struct Button<'a> {

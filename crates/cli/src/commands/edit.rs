@@ -1,13 +1,10 @@
 //! `task-engine edit`.
 
 use std::io::Write;
-use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
 use task_engine::{NewTask, TaskId};
 use task_engine_core::change::Edit;
-use task_engine_core::task::Due;
 use task_engine_core::task::TaskDetails;
 use task_engine_operations::{OperationOutcome, redaction};
 
@@ -15,7 +12,7 @@ use crate::change::operator;
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
 use crate::parameters;
-use crate::times::{duration, future_time};
+use crate::times::DueArgs;
 
 /// Change a waiting task: parameters, time, priority or queue
 ///
@@ -31,15 +28,8 @@ pub(crate) struct Arguments {
     /// standard input
     #[arg(long, value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
     parameters: Option<String>,
-    /// The earliest time it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
-    /// time) or 18:00 (the next time it is)
-    #[arg(long, value_name = "TIME", conflicts_with = "after",
-          value_parser = |text: &str| future_time(text, &now()))]
-    at: Option<Timestamp>,
-    /// The duration from now after which it may run: 0s, 10m, 1h30m
-    #[arg(long, value_name = "DURATION", value_parser = duration,
-          allow_hyphen_values = true)]
-    after: Option<Duration>,
+    #[command(flatten)]
+    due: DueArgs,
     /// Higher runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
@@ -85,12 +75,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, CliError> {
             .and_then(|task| task.queue(queue.clone()))
             .map_err(|error| CliError::Usage(error.to_string()))?;
     }
-    let edit = Edit {
-        parameters,
-        due: args.at.map(Due::At).or(args.after.map(Due::After)),
-        priority: args.priority,
-        queue: args.queue,
-    };
+    let edit = Edit { parameters, due: args.due.due(), priority: args.priority, queue: args.queue };
     if edit.is_empty() {
         return Err(CliError::Usage(
             "nothing is to be changed; pass --parameters, --at, --after, --priority or --queue"

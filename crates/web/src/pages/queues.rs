@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::cache::{LiveState, Span};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
+use crate::parts::Heading::{Hidden, Number, Text};
 use crate::parts::{self, Button, ReasonForm};
 
 /// Queues per page: the page is reloaded at every change.
@@ -72,14 +73,10 @@ fn table(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Queue" }
-                    th scope="col" .number { "Backlog" }
-                    th scope="col" .number { "Scheduled" }
-                    th scope="col" .number { "Running" }
-                    th scope="col" .number { "Queue latency" }
-                    th scope="col" { "Workers" }
-                    th scope="col" { "State" }
-                    th scope="col" { span .visually-hidden { "Actions" } }
+                    (parts::headings(&[
+                        Text("Queue"), Number("Backlog"), Number("Scheduled"), Number("Running"),
+                        Number("Queue latency"), Text("Workers"), Text("State"), Hidden("Actions"),
+                    ]))
                 } }
                 tbody {
                     @for queue in now.stats.queues.iter().take(ROWS_MAX) { (row(app, viewer, now, queue)) }

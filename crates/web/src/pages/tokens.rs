@@ -8,6 +8,7 @@ use task_engine_store::token::TokenRow;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
+use crate::parts::Heading::{Hidden, Text};
 use crate::parts::{self, ReasonForm};
 
 /// Tokens are created on the command line, so that no page shows a secret.
@@ -38,13 +39,10 @@ fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow], now: Timestamp) -> Mar
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Name" }
-                    th scope="col" { "Role" }
-                    th scope="col" { "State" }
-                    th scope="col" { "Created" }
-                    th scope="col" { "Expires" }
-                    th scope="col" { "Last used" }
-                    th scope="col" { span .visually-hidden { "Actions" } }
+                    (parts::headings(&[
+                        Text("Name"), Text("Role"), Text("State"), Text("Created"), Text("Expires"),
+                        Text("Last used"), Hidden("Actions"),
+                    ]))
                 } }
                 tbody {
                     @for token in tokens {

@@ -13,6 +13,7 @@ use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::links;
 use crate::parts;
+use crate::parts::Heading::{Hidden, Text};
 
 const PER_PAGE: u32 = 100;
 
@@ -69,13 +70,10 @@ fn table(app: &App, viewer: &Viewer, rows: &[ScheduleRow], now: Timestamp) -> Ma
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Schedule" }
-                    th scope="col" { "When" }
-                    th scope="col" { "Class" }
-                    th scope="col" { "Next" }
-                    th scope="col" { "Last" }
-                    th scope="col" { "State" }
-                    th scope="col" { span .visually-hidden { "Actions" } }
+                    (parts::headings(&[
+                        Text("Schedule"), Text("When"), Text("Class"), Text("Next"), Text("Last"),
+                        Text("State"), Hidden("Actions"),
+                    ]))
                 } }
                 tbody { @for row in rows { (line(app, viewer, row, now)) } }
             }

@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
+use crate::parts::Heading::Text;
 
 pub(crate) async fn page(
     State(app): State<App>,
@@ -137,11 +138,10 @@ fn history(app: &App, lines: &[HistoryLine], now: Timestamp) -> Markup {
             div .scroll {
                 table .stack {
                     thead { tr {
-                        th scope="col" { "Time" }
-                        th scope="col" { "Event" }
-                        th scope="col" { "Task" }
-                        th scope="col" { "Details" }
-                        th scope="col" { "Exact time" }
+                        (parts::headings(&[
+                            Text("Time"), Text("Event"), Text("Task"), Text("Details"),
+                            Text("Exact time"),
+                        ]))
                     } }
                     tbody {
                         @for line in lines {
