@@ -13,7 +13,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, Schema};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Context, Engine, Failure, RetryRule, StopHandle, Store, TaskOptions};
+use task_engine::{Context, Failure, RetryRule, StopHandle, Store, TaskEngine, TaskOptions};
+
 use tokio::sync::{Notify, watch};
 
 use crate::error::BenchError;
@@ -75,7 +76,8 @@ pub(crate) async fn run(url: &str, args: EngineArguments) -> Result<(), BenchErr
     let store = ObservedStore::new(store, reporter, gate.subscribe());
     read_commands(gate, stop.clone())?;
     let options = || TaskOptions::default().retry(RetryRule::never()).queue(QUEUE);
-    Engine::new(Arc::new(store), ())
+    TaskEngine::new(Arc::new(store) as Arc<dyn Store>)
+        .engine(())
         .instance(args.instance)
         .workers(args.workers)
         .queues([QUEUE])

@@ -2,7 +2,7 @@
 //! `docs/start.md`, and each document becomes a function of `tests/documents.rs`.
 //!
 //! A block may use what the blocks above it declare, so each block is nested in the
-//! one before. Every block also gets a store, a client and a connection, so that the
+//! one before. Every block also gets a store, its tasks and a connection, so that the
 //! document need not declare them.
 
 use std::fmt::Write;
@@ -72,7 +72,7 @@ fn test(document: &Path, blocks: &[Block]) -> String {
     for block in blocks {
         let place = format!("// {}, line {}", document.display(), block.line);
         let body = called(&block.code);
-        let given = "let (store, client, mut db) = scene.given().await;";
+        let given = "let (store, tasks, mut db) = scene.given().await;";
         let _ = if block.runs {
             write!(code, "{{ {place}\n{given}\n{body}")
         } else {

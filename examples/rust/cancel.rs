@@ -5,14 +5,12 @@
 //! it. Cancelling a running task sends a request to its code, on whichever engine it
 //! runs, and the code cleans up. Blocking code checks `cx.is_cancelled()`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::core::report::LogFilter;
 use task_engine::core::task::TaskDetails;
-use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Context, Engine, Failure, Store, StoreError, Task, TaskId};
+use task_engine::{Context, Failure, StoreError, Task, TaskEngine, TaskId};
 
 #[derive(Serialize, Deserialize)]
 struct Import {
@@ -40,38 +38,36 @@ async fn import(task: Import, cx: Context<()>) -> Result<u32, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Arc::new(SqliteStore::open_in_memory()?);
-    let engine = Engine::new(store.clone(), ()).handle(import);
-    engine.migrate().await?;
-    let client = Client::new(store.clone());
-    let id = client.create(Import { files: 100_000 }).await?;
-    let stop = engine.stop_handle();
-    let running = tokio::spawn(engine.run());
+    let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    tasks.migrate().await?;
+    let engine = tasks.engine(()).handle(import);
+    let id = tasks.create(Import { files: 100_000 }).await?;
+    let engine = engine.start().await?;
 
     let progress = |task: &TaskDetails| task.executions.first()?.progress.clone();
-    let task = until(&*store, id, |task| progress(task).is_some()).await?;
+    let task = until(&tasks, id, |task| progress(task).is_some()).await?;
     println!("progress: {}", progress(&task).map_or(String::new(), |p| p.message));
-    println!("cancel: {:?}", client.cancel(id).await?);
-    let task = until(&*store, id, |task| task.row.error.is_some()).await?;
+    println!("cancel: {:?}", tasks.cancel(id).await?);
+    let task = until(&tasks, id, |task| task.row.error.is_some()).await?;
     println!("{}: {}", task.row.status, task.row.error.map_or(String::new(), |e| e.message));
     let last = LogFilter { newest: true, limit: 1, ..LogFilter::default() };
-    for line in store.logs(id, &last).await? {
+    for line in tasks.store().logs(id, &last).await? {
         println!("last log line: {}", line.message);
     }
 
-    stop.stop();
-    running.await??;
+    engine.stop();
+    engine.join().await?;
     Ok(())
 }
 
 /// Polls until the task matches.
 async fn until(
-    store: &dyn Store,
+    tasks: &TaskEngine,
     id: TaskId,
     wanted: impl Fn(&TaskDetails) -> bool,
 ) -> Result<TaskDetails, StoreError> {
     loop {
-        match store.task(id).await? {
+        match tasks.get(id).await? {
             Some(task) if wanted(&task) => return Ok(task),
             _ => tokio::time::sleep(Duration::from_millis(20)).await,
         }

@@ -1,14 +1,11 @@
 //! The first task: its stored part, its code, and an engine.
 //!
 //! A task is a type; its fields are its parameters. The code is a function that takes
-//! it. A client creates tasks and an engine runs them; this program has both, with a
-//! database in memory. `SqliteStore::open("tasks.db")` keeps tasks for the next start.
-
-use std::sync::Arc;
+//! it. `TaskEngine` creates tasks and makes engines that run them. This program uses a
+//! database in memory; with `sqlite:tasks.db` tasks are kept for the next start.
 
 use serde::{Deserialize, Serialize};
-use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Context, Engine, Failure, StopHandle, Task};
+use task_engine::{Context, Failure, StopHandle, Task, TaskEngine};
 
 #[derive(Serialize, Deserialize)]
 struct Greet {
@@ -19,8 +16,7 @@ impl Task for Greet {
     const CLASS: &'static str = "greet";
 }
 
-/// `run` dereferences to the state of the application; here it is the handle that
-/// stops the engine.
+/// The state of the application is the handle that stops the engine.
 async fn greet(task: Greet, cx: Context<StopHandle>) -> Result<(), Failure> {
     println!("Hello {}!", task.name);
     cx.state().stop();
@@ -29,11 +25,11 @@ async fn greet(task: Greet, cx: Context<StopHandle>) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    tasks.migrate().await?;
     let stop = StopHandle::new();
-    let engine = Engine::new(store.clone(), stop.clone()).stopped_by(stop).handle(greet);
-    engine.migrate().await?;
-    Client::new(store).create(Greet { name: "World".into() }).await?;
+    let engine = tasks.engine(stop.clone()).stopped_by(stop).handle(greet);
+    tasks.create(Greet { name: "World".into() }).await?;
     engine.run().await?;
     Ok(())
 }

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::postgres::PgStore;
-use task_engine::{Client, Context, Engine, Failure, NewTask, StopHandle, Task};
+use task_engine::{Context, Failure, NewTask, StopHandle, Task, TaskEngine};
 
 const TASKS: usize = 300;
 
@@ -42,17 +41,18 @@ async fn square(task: Square, cx: Context<Arc<Progress>>) -> Result<u64, Failure
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL to a PostgreSQL")?;
-    let store = Arc::new(PgStore::connect(&url).await?);
-    store.migrate().await?;
-    let tasks: Result<Vec<NewTask>, _> =
+    let tasks = TaskEngine::connect(&url).await?;
+    tasks.migrate().await?;
+    let squares: Result<Vec<NewTask>, _> =
         (1..=TASKS as u64).map(|number| NewTask::of(&Square { number })).collect();
-    let ids = Client::new(store.clone()).create_many(&tasks?).await?;
+    let ids = tasks.create_many(&squares?).await?;
 
     let progress = Arc::new(Progress::default());
     let mut fleet = Vec::new();
     for name in ["north", "south", "west"] {
-        let store = Arc::new(PgStore::connect(&url).await?);
-        let engine = Engine::new(store, progress.clone())
+        let engine = TaskEngine::connect(&url)
+            .await?
+            .engine(progress.clone())
             .instance(name)
             .workers(4)
             .stopped_by(progress.stop.clone())
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut by_engine = BTreeMap::<String, usize>::new();
     for id in ids {
-        let task = store.task(id).await?.ok_or("a task is missing")?;
+        let task = tasks.get(id).await?.ok_or("a task is missing")?;
         assert_eq!(task.executions.len(), 1, "each has run once");
         *by_engine.entry(task.row.instance.unwrap_or_default()).or_default() += 1;
     }

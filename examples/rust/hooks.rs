@@ -6,12 +6,9 @@
 //! creation hook stores the tenant in the context of each task, and an execution hook
 //! reads it.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
-use task_engine::sqlite::SqliteStore;
 use task_engine::{
-    Client, Context, CreationHook, Engine, Failure, Hook, NewTask, Refusal, StopHandle, Task,
+    Context, CreationHook, Failure, Hook, NewTask, Refusal, StopHandle, Task, TaskEngine,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -59,12 +56,11 @@ async fn invoice(task: Invoice, cx: Context<StopHandle>) -> Result<(), Failure> 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stdout).init();
-    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let tasks = TaskEngine::connect("sqlite::memory:").await?.creation_hook(ForTenant("acme"));
+    tasks.migrate().await?;
     let stop = StopHandle::new();
-    let engine =
-        Engine::new(store.clone(), stop.clone()).stopped_by(stop).hook(FindTenant).handle(invoice);
-    engine.migrate().await?;
-    Client::new(store).hook(ForTenant("acme")).create(Invoice { number: 7 }).await?;
+    let engine = tasks.engine(stop.clone()).stopped_by(stop).hook(FindTenant).handle(invoice);
+    tasks.create(Invoice { number: 7 }).await?;
     engine.run().await?;
     Ok(())
 }

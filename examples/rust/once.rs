@@ -7,13 +7,12 @@
 //! second payment fails first, after it has changed the balance, and every fifth
 //! fails after its commit, when it can no longer change anything.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::postgres::{PgStore, tokio_postgres};
+use task_engine::postgres::tokio_postgres;
 use task_engine::{
-    Client, Context, Engine, Failure, NewTask, RetryRule, Task, TaskOptions, TaskStatus,
+    Context, Failure, NewTask, RetryRule, Task, TaskEngine, TaskOptions, TaskStatus,
 };
 
 const PAYMENTS: i64 = 20;
@@ -71,19 +70,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
              INSERT INTO account VALUES (0)",
         )
         .await?;
-    let store = Arc::new(PgStore::connect(&app.database).await?);
-    let engine = Engine::new(store.clone(), app).handle(pay);
-    engine.migrate().await?;
-    let tasks: Result<Vec<NewTask>, _> =
+    let tasks = TaskEngine::connect(&app.database).await?;
+    tasks.migrate().await?;
+    let engine = tasks.engine(app).handle(pay);
+    let payments: Result<Vec<NewTask>, _> =
         (1..=PAYMENTS).map(|number| NewTask::of(&Pay { number })).collect();
-    let ids = Client::new(store.clone()).create_many(&tasks?).await?;
+    let ids = tasks.create_many(&payments?).await?;
 
-    let stop = engine.stop_handle();
-    let running = tokio::spawn(engine.run());
+    let engine = engine.start().await?;
     let mut attempts = 0;
     for id in ids {
         let ended = loop {
-            let task = store.task(id).await?.ok_or("a task is missing")?;
+            let task = tasks.get(id).await?.ok_or("a task is missing")?;
             if !matches!(task.row.status, TaskStatus::Waiting | TaskStatus::Running) {
                 break task;
             }
@@ -92,8 +90,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(ended.row.status, TaskStatus::Stopped);
         attempts += ended.executions.len();
     }
-    stop.stop();
-    running.await??;
+    engine.stop();
+    engine.join().await?;
 
     let balance: i64 = client.query_one("SELECT balance FROM account", &[]).await?.get(0);
     println!("{PAYMENTS} payments of 1 each: the balance is {balance}, after {attempts} attempts");

@@ -4,13 +4,11 @@
 //! time. A panic is an error like any other. Every attempt is recorded with its
 //! error, and the last one decides the status of the task.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Context, Engine, Failure, RetryRule, StopHandle, Task, TaskOptions};
+use task_engine::{Context, Failure, RetryRule, StopHandle, Task, TaskEngine, TaskOptions};
 
 #[derive(Serialize, Deserialize)]
 struct Download {
@@ -59,22 +57,19 @@ fn fetch(url: &str, cx: &Context<App>) -> Result<u64, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    tasks.migrate().await?;
     let urls = ["/fine", "/gone", "/busy", "/broken", "/flaky"];
     let (open, stop) = (AtomicUsize::new(urls.len()), StopHandle::new());
-    let engine = Engine::new(store.clone(), App { open, stop: stop.clone() })
-        .stopped_by(stop)
-        .handle(download);
-    engine.migrate().await?;
-    let client = Client::new(store.clone());
+    let engine = tasks.engine(App { open, stop: stop.clone() }).stopped_by(stop).handle(download);
     let mut ids = Vec::new();
     for url in urls {
-        ids.push(client.create(Download { url: url.into() }).await?);
+        ids.push(tasks.create(Download { url: url.into() }).await?);
     }
     engine.run().await?;
 
     for (url, id) in urls.into_iter().zip(ids) {
-        let Some(task) = store.task(id).await? else { continue };
+        let Some(task) = tasks.get(id).await? else { continue };
         println!("{url}: {} after {} attempts", task.row.status, task.executions.len());
         for error in task.executions.iter().filter_map(|attempt| attempt.error.as_ref()) {
             println!("  {error}");

@@ -5,13 +5,11 @@
 //! an operator (`task-engine schedules`) stays until the declaration in the code
 //! changes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::sqlite::SqliteStore;
-use task_engine::{Context, Engine, Failure, Missed, Overlap, Schedule, StopHandle, Task};
+use task_engine::{Context, Failure, Missed, Overlap, Schedule, StopHandle, Task, TaskEngine};
 
 #[derive(Serialize, Deserialize)]
 struct Measure {
@@ -39,7 +37,8 @@ async fn measure(task: Measure, cx: Context<App>) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    tasks.migrate().await?;
     let app = App::default();
     let stop = app.stop.clone();
     let every_second = Schedule::every("outside", Duration::from_secs(1))
@@ -51,14 +50,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .task(&Measure { sensor: "inside".into() })
         // Do not make up for a slot that passed while no engine ran.
         .missed(Missed::Skip);
-    let engine = Engine::new(store.clone(), app)
+    let engine = tasks
+        .engine(app)
         .stopped_by(stop)
         .schedule(every_second)
         .schedule(at_night)
         .handle(measure);
     engine.run().await?;
 
-    for schedule in store.schedules(None, 10).await? {
+    for schedule in tasks.store().schedules(None, 10).await? {
         let next = schedule.state.next_at.map(|time| time.to_string());
         println!("{}: next at {}", schedule.name, next.as_deref().unwrap_or("never"));
     }

@@ -6,11 +6,8 @@
 //! application and its tests call the same function to create the engine, so handlers,
 //! queues and schedules are those of production.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
-use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Context, Engine, Failure, Schedule, StopHandle, Store, Task};
+use task_engine::{Context, Engine, Failure, Schedule, StopHandle, Task, TaskEngine};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Remind {
@@ -39,7 +36,7 @@ async fn find_debtors(_: FindDebtors, cx: Context<App>) -> Result<usize, Failure
     for (customer, cents) in &debtors {
         let remind = Remind { customer: (*customer).to_owned() };
         // The largest debt is reminded first.
-        cx.client().create(remind).priority(i32::try_from(*cents)?).await?;
+        cx.create(remind).priority(i32::try_from(*cents)?).await?;
     }
     Ok(debtors.len())
 }
@@ -57,19 +54,19 @@ async fn remind(task: Remind, cx: Context<App>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn engine(store: Arc<dyn Store>, app: App) -> Engine<App> {
+fn engine(tasks: &TaskEngine, app: App) -> Engine<App> {
     let stop = app.stop.clone();
     let nightly = Schedule::cron("debtors", "0 3 * * *").task(&FindDebtors);
-    Engine::new(store, app).stopped_by(stop).schedule(nightly).handle(find_debtors).handle(remind)
+    tasks.engine(app).stopped_by(stop).schedule(nightly).handle(find_debtors).handle(remind)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Arc::new(SqliteStore::open_in_memory()?);
+    let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    tasks.migrate().await?;
     let app = App { debts: vec![("ada", 0), ("bob", 250)], stop: StopHandle::new() };
-    let engine = engine(store.clone(), app);
-    engine.migrate().await?;
-    Client::new(store).create(FindDebtors).await?;
+    let engine = engine(&tasks, app);
+    tasks.create(FindDebtors).await?;
     engine.run().await?;
     Ok(())
 }
@@ -82,7 +79,7 @@ mod tests {
 
     async fn harness(debts: &[(&'static str, i64)]) -> Harness<App> {
         let app = App { debts: debts.to_vec(), stop: StopHandle::new() };
-        Harness::new(|store| engine(store, app)).await
+        Harness::new(|tasks| engine(&tasks, app)).await
     }
 
     fn remind(customer: &str) -> Remind {
@@ -111,7 +108,7 @@ mod tests {
     #[tokio::test]
     async fn largest_debt_is_reminded_first() {
         let harness = harness(&[("bob", 5), ("eve", 9)]).await;
-        harness.client().create(FindDebtors).await.unwrap();
+        harness.tasks().create(FindDebtors).await.unwrap();
         let drained = harness.drain().await;
         let letters: Vec<_> =
             drained.of::<Remind>().into_iter().flat_map(|one| one.log()).collect();
@@ -122,7 +119,7 @@ mod tests {
     #[tokio::test]
     async fn missing_answer_is_retried() {
         let harness = harness(&[]).await;
-        harness.client().create(remind("moved")).await.unwrap();
+        harness.tasks().create(remind("moved")).await.unwrap();
         assert!(harness.drain().await[0].will_be_retried());
         harness.drain_until_quiet().await.assert_all_done();
     }

@@ -11,14 +11,13 @@
 //!     curl -d ada@example.org http://127.0.0.1:8080/orders
 
 use std::error::Error;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, Schema, tokio_postgres};
-use task_engine::{Context, Engine, Failure, NewTask, StopHandle, Task};
+use task_engine::{Context, Failure, NewTask, StopHandle, Task, TaskEngine};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 
@@ -83,13 +82,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let orders = "CREATE TABLE IF NOT EXISTS orders (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text NOT NULL)";
     app.connect().await?.batch_execute(orders).await?;
-    let store = Arc::new(PgStore::connect(&database).await?);
+    let store = PgStore::connect(&database).await?;
     store.migrate().await?;
 
     // The dashboard has its own connections, so that no engine waits for it.
     // In production, `Access::by` lets the application identify the user.
     let watched = PgStore::connect_to_watch(&database, Schema::default()).await?;
-    let dashboard = Dashboard::new(Arc::new(watched), Access::open_to(Role::Viewer))
+    let dashboard = Dashboard::new(watched, Access::open_to(Role::Viewer))
         .base_path("/tasks")
         .stop_with(stopping.clone());
     let router = axum::Router::new()
@@ -104,7 +103,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokio::spawn(axum::serve(listener, router).with_graceful_shutdown(asked).into_future());
 
     // It also recovers the tasks of a process that was killed.
-    let engine = Engine::new(store, app).stopped_by(stop).handle(confirm_order);
+    let engine = TaskEngine::new(store).engine(app).stopped_by(stop).handle(confirm_order);
     let stopped = engine.run_until(std::future::pending()).await;
     stopping.cancel();
     serving.await??;

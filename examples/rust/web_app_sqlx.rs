@@ -5,7 +5,6 @@
 //!     curl -d ada@example.org http://127.0.0.1:8080/orders
 
 use std::error::Error;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -13,7 +12,7 @@ use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::sqlx::{self, PgPool, Row as _};
 use task_engine::postgres::{PgStore, Schema};
-use task_engine::{Context, Engine, Failure, NewTask, StopHandle, Task};
+use task_engine::{Context, Failure, NewTask, StopHandle, Task, TaskEngine};
 use task_engine_web::{Access, Dashboard, Role};
 use tokio_util::sync::CancellationToken;
 
@@ -63,11 +62,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let orders = "CREATE TABLE IF NOT EXISTS orders (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text NOT NULL)";
     sqlx::query(orders).execute(&pool).await?;
-    let store = Arc::new(PgStore::connect(&database).await?);
+    let store = PgStore::connect(&database).await?;
     store.migrate().await?;
 
     let watched = PgStore::connect_to_watch(&database, Schema::default()).await?;
-    let dashboard = Dashboard::new(Arc::new(watched), Access::open_to(Role::Viewer))
+    let dashboard = Dashboard::new(watched, Access::open_to(Role::Viewer))
         .base_path("/tasks")
         .stop_with(stopping.clone());
     let router = axum::Router::new()
@@ -82,7 +81,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokio::spawn(axum::serve(listener, router).with_graceful_shutdown(asked).into_future());
 
     // It also recovers the tasks of a process that was killed.
-    let engine = Engine::new(store, pool).stopped_by(stop).handle(confirm_order);
+    let engine = TaskEngine::new(store).engine(pool).stopped_by(stop).handle(confirm_order);
     let stopped = engine.run_until(std::future::pending()).await;
     stopping.cancel();
     serving.await??;

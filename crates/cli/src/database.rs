@@ -8,18 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use task_engine::postgres::tokio_postgres::Config;
 use task_engine::postgres::{PgStore, Schema};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Store, StoreError};
+use task_engine::{DatabaseUrl, Store, StoreError};
 
 use crate::console::quoted;
 use crate::error::CliError;
 
 pub(crate) const URL_VARIABLE: &str = "TASK_ENGINE_DATABASE_URL";
 pub(crate) const DEFAULT_URL: &str = "sqlite:task-engine.db";
-
-const FORMS: &str = "A database URL looks like
-  postgres://user:password@host:5432/database
-  sqlite:task-engine.db (a file in the current folder)
-  sqlite:/var/lib/app/tasks.db";
 
 /// A database that was named, not yet opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,27 +35,21 @@ pub(crate) enum OpenMode {
 
 impl Database {
     pub(crate) fn parse(url: &str, schema: Option<&str>) -> Result<Self, CliError> {
-        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let schema = schema.map_or(Ok(Schema::default()), Schema::named);
-            let schema = schema.map_err(|error| CliError::Usage(error.to_string()))?;
-            check(url).map_err(|why| CliError::Usage(format!("{why}. {FORMS}")))?;
-            return Ok(Self::Postgres { url: url.to_owned(), schema });
-        }
-        let Some(path) = url.strip_prefix("sqlite:") else {
-            return Err(CliError::Usage(format!("{}. {FORMS}", url_error(url))));
-        };
-        if schema.is_some() {
+        let usage = |error: StoreError| CliError::Usage(error.to_string());
+        let parsed = DatabaseUrl::parse(url).map_err(usage)?;
+        if schema.is_some() && !matches!(parsed, DatabaseUrl::Postgres(_)) {
             return Err(CliError::Usage(
                 "--schema is for PostgreSQL; in SQLite, use another file instead".to_owned(),
             ));
         }
-        match path.strip_prefix("//").unwrap_or(path) {
-            ":memory:" => Ok(Self::Memory),
-            "" => Err(CliError::Usage(format!("the database URL names no file. {FORMS}"))),
-            path if path.contains('?') => Err(CliError::Usage(format!(
-                "an SQLite URL has no options: remove the ? and all after it. {FORMS}"
-            ))),
-            path => Ok(Self::File(path.into())),
+        match parsed {
+            DatabaseUrl::Postgres(url) => {
+                let schema = schema.map_or(Ok(Schema::default()), Schema::named).map_err(usage)?;
+                check(&url).map_err(CliError::Usage)?;
+                Ok(Self::Postgres { url, schema })
+            }
+            DatabaseUrl::SqliteFile(path) => Ok(Self::File(path)),
+            _ => Ok(Self::Memory),
         }
     }
 
@@ -173,66 +162,17 @@ fn missing(path: &Path) -> CliError {
     ))
 }
 
-/// Does not repeat the URL, which may hold a password.
-fn url_error(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return if url.is_empty() {
-            "the database URL is empty".to_owned()
-        } else if url.contains('@') {
-            "the database URL does not begin with postgres:// or sqlite:".to_owned()
-        } else {
-            format!("{url:?} is not a database URL; for a file, write sqlite:{url}")
-        };
-    };
-    let is_scheme = !scheme.is_empty()
-        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
-    match scheme {
-        "postgres" | "postgresql" => {
-            format!("the database URL lacks the slashes of {scheme}://")
-        }
-        _ if is_scheme && rest.starts_with("//") => {
-            format!("{scheme}:// is not a database that Task Engine can use")
-        }
-        _ => "the database URL does not begin with postgres:// or sqlite:".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn valid_urls_are_parsed() {
-        let file = |path: &str| Database::File(path.into());
-        for (url, expected) in [
-            ("sqlite:tasks.db", file("tasks.db")),
-            ("sqlite:/tmp/tasks.db", file("/tmp/tasks.db")),
-            ("sqlite://tasks.db", file("tasks.db")),
-            ("sqlite:///tmp/tasks.db", file("/tmp/tasks.db")),
-            ("sqlite::memory:", Database::Memory),
-        ] {
-            assert_eq!(Database::parse(url, None).unwrap(), expected, "{url}");
-        }
-        for url in ["postgres://u:p@h/d", "postgresql://h/d", "postgres://h/d?sslmode=verify-full"]
-        {
-            assert!(matches!(Database::parse(url, None), Ok(Database::Postgres { .. })));
-        }
-    }
-
-    #[test]
     fn url_errors_hide_the_password() {
         for (url, schema, why) in [
-            ("", None, "is empty"),
-            ("tasks.db", None, "write sqlite:tasks.db"),
             ("mysql://u:secret@h/d", None, "mysql:// is not a database"),
-            ("u:secret@h/d", None, "does not begin with"),
-            ("secret@h/d", None, "does not begin with"),
-            ("postgres:h/secret", None, "slashes of postgres://"),
             ("postgres://", None, "names no host"),
             ("postgres://u:secret@h:99999/d", None, "invalid value for option `port`"),
             ("postgres://u:secret@h/d?nonsense=1", None, "unknown option `nonsense`"),
-            ("sqlite:", None, "names no file"),
-            ("sqlite:a.db?mode=rwc", None, "no options"),
             ("sqlite:a.db", Some("jobs"), "--schema is for PostgreSQL"),
             ("postgres://h/d", Some("a b"), "cannot be a schema"),
         ] {

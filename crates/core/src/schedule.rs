@@ -54,7 +54,7 @@ use crate::task::{InvalidTask, NAME_BYTES_MAX, NewTask, Task};
 /// assert!(nightly.definition().is_ok());
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "a schedule does nothing until an engine or a client is given it"]
+#[must_use = "a schedule does nothing until an engine declares it or it is added"]
 pub struct Schedule {
     name: String,
     rule: String,

@@ -211,7 +211,7 @@ impl FromStr for TaskId {
 
 /// A task to create: in a batch, in a transaction of the application, or of a class
 /// that is known only by name. Otherwise
-/// `Client::create` is shorter.
+/// `TaskEngine::create` is shorter.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::client::Client;
 use serde::Serialize;
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::completion::Completion;
@@ -12,14 +11,17 @@ use task_engine_core::flow::Origin;
 use task_engine_core::flow::with_correlation;
 use task_engine_core::json::Json;
 use task_engine_core::report::LogLevel;
-use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::task::{Task, TaskId};
 use task_engine_core::traceparent::Traceparent;
 use task_engine_store::error::StoreError;
 use tokio_util::sync::CancellationToken;
 
-use crate::complete::{Completing, Transaction};
+use crate::complete::Completing;
+use crate::create::Create;
 use crate::hooks::Extensions;
 use crate::report::AttemptReporter;
+use crate::tasks::TaskEngine;
+use crate::transaction::Transaction;
 
 /// One execution of a task, as its handler gets it: the application's state, the task,
 /// its log, its progress and its cancellation. Cheap to clone.
@@ -48,13 +50,13 @@ use crate::report::AttemptReporter;
 ///         cx.progress(100.0 * n as f64 / task.readers.len() as f64, reader);
 ///     }
 ///     // A child task: its parent is this task.
-///     cx.client().create(SendMail { to: "the editor".into() }).await?;
+///     cx.create(SendMail { to: "the editor".into() }).await?;
 ///     Ok(())
 /// }
 /// ```
 pub struct Context<S> {
     pub(crate) state: Arc<S>,
-    pub(crate) client: Client,
+    pub(crate) tasks: TaskEngine,
     pub(crate) id: AttemptId,
     pub(crate) retry_number: u32,
     pub(crate) class: Arc<str>,
@@ -73,12 +75,12 @@ pub struct Context<S> {
 pub(crate) struct OnDemand {
     origin: OnceLock<Origin>,
     context: OnceLock<Json>,
-    client: OnceLock<Client>,
+    tasks: OnceLock<TaskEngine>,
     extensions: OnceLock<Extensions>,
 }
 
 impl<S> Context<S> {
-    /// The application's state: what [`Engine::new`](crate::Engine::new) got.
+    /// The application's state: what [`TaskEngine::engine`] got.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
@@ -150,22 +152,21 @@ impl<S> Context<S> {
         self.worker
     }
 
-    /// Creates child tasks: they belong to the flow of this task, which is their
-    /// parent.
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        self.on_demand().client.get_or_init(|| {
-            let mut parent = self.origin().for_children_of(self.id.task_id);
-            parent.traceparent = self.traceparent.as_deref().copied().or(parent.traceparent);
-            self.client.within(parent)
-        })
+    /// Creates a child task: it belongs to the flow of this task, which is its parent.
+    /// Returns a builder, as [`TaskEngine::create`].
+    pub fn create<T: Task>(&self, task: T) -> Create<'_> {
+        self.tasks().create(task)
     }
 
-    /// A task as [`client`](Self::client) would create it, for creation in a
-    /// transaction of the application.
+    /// The tasks of the engine's database. Tasks that are created here are children of
+    /// this task.
     #[must_use]
-    pub fn child(&self, task: NewTask) -> NewTask {
-        self.client().stamped(task)
+    pub fn tasks(&self) -> &TaskEngine {
+        self.on_demand().tasks.get_or_init(|| {
+            let mut parent = self.origin().for_children_of(self.id.task_id);
+            parent.traceparent = self.traceparent.as_deref().copied().or(parent.traceparent);
+            self.tasks.within(parent)
+        })
     }
 
     /// Completes the task inside a transaction of the application in the store's
@@ -179,7 +180,7 @@ impl<S> Context<S> {
         &self,
         transaction: T,
         result: &impl Serialize,
-    ) -> T::Answer {
+    ) -> T::Answer<Result<(), StoreError>> {
         transaction.complete(self.completion(result))
     }
 
@@ -246,7 +247,7 @@ impl<S> Clone for Context<S> {
     fn clone(&self) -> Self {
         Self {
             state: self.state.clone(),
-            client: self.client.clone(),
+            tasks: self.tasks.clone(),
             id: self.id,
             retry_number: self.retry_number,
             class: self.class.clone(),

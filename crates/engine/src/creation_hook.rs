@@ -1,7 +1,7 @@
 //! Hooks on creation.
 //!
 //! A hook sees each task before it goes to the store, whichever method of
-//! [`Client`](crate::client::Client) creates it, in the order in which the hooks were
+//! [`TaskEngine`](crate::TaskEngine) creates it, in the order in which the hooks were
 //! added. It may add to the context, set queue or priority, make the task unique, or
 //! refuse it. It runs in the creator, and must not block. Tasks of schedules and
 //! tasks that are created in SQL pass no hooks: any engine may fire a slot, also one
@@ -12,7 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::client::CreateError;
+use crate::create::CreateError;
 use task_engine_core::task::{InvalidTask, NewTask};
 
 /// Sees every task before it is created. A plain function or closure is one.

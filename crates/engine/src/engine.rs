@@ -10,20 +10,17 @@ use task_engine_core::attempt::TaskError;
 use task_engine_core::instance::Recovery;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::{Task, TaskOptions};
-use task_engine_store::contract::Store;
-use task_engine_store::error::StoreError;
 
 use crate::classes::{Classes, NewClass, RetryFunction};
-use crate::client::Client;
 #[cfg(doc)]
 use crate::context::Context;
-use crate::creation_hook::CreationHook;
 #[cfg(doc)]
 use crate::failure::Failure;
 use crate::handler::{BlockingHandler, Handler};
 use crate::hook::{Hook, RegisteredHook};
 use crate::pools::WorkerPools;
 use crate::stop::StopHandle;
+use crate::tasks::TaskEngine;
 
 /// Executes tasks: claims those that are due, runs their code, and records how
 /// each attempt ended. `S` is the application's state, which every handler sees
@@ -39,8 +36,7 @@ use crate::stop::StopHandle;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use serde::{Deserialize, Serialize};
-/// use task_engine::{Client, Engine, Failure, Context, StopHandle, Task};
-/// use task_engine::sqlite::SqliteStore;
+/// use task_engine::{Context, Failure, StopHandle, Task, TaskEngine};
 ///
 /// #[derive(Serialize, Deserialize)]
 /// struct Resize { width: u32 }
@@ -55,25 +51,23 @@ use crate::stop::StopHandle;
 ///
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = Arc::new(SqliteStore::open_in_memory()?);
+/// let tasks = TaskEngine::connect("sqlite::memory:").await?;
 /// let stop = StopHandle::new();
-/// let engine = Engine::new(store.clone(), App { stop: stop.clone() })
+/// let engine = tasks.engine(App { stop: stop.clone() })
 ///     .instance("images-1")                       // no two live engines share a name
 ///     .workers(10)                                // tasks at a time
 ///     .stop_timeout(Duration::from_secs(25))      // before the orchestrator kills
 ///     .stopped_by(stop)
 ///     .handle(resize);
-/// engine.migrate().await?;
-/// Client::new(store).create(Resize { width: 640 }).await?;
+/// tasks.migrate().await?;
+/// tasks.create(Resize { width: 640 }).await?;
 /// let stopped = engine.run().await?;
 /// assert_eq!(stopped.released, 0);
 /// # Ok(()) }
 /// ```
 #[must_use = "an engine does nothing until it is run"]
 pub struct Engine<S> {
-    pub(crate) store: Arc<dyn Store>,
-    /// Creates the child tasks of tasks.
-    pub(crate) client: Client,
+    pub(crate) tasks: TaskEngine,
     pub(crate) state: Arc<S>,
     pub(crate) classes: Classes<S>,
     pub(crate) hooks: Vec<RegisteredHook<S>>,
@@ -85,7 +79,7 @@ pub struct Engine<S> {
 impl<S> fmt::Debug for Engine<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
-            .field("store", &self.store)
+            .field("tasks", &self.tasks)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
@@ -126,13 +120,11 @@ impl Default for Settings {
 }
 
 impl<S: Send + Sync + 'static> Engine<S> {
-    /// An engine on a store, with the application's state.
-    pub fn new(store: Arc<dyn Store>, state: S) -> Self {
+    pub(crate) fn new(tasks: TaskEngine, state: S) -> Self {
         #[cfg(feature = "otlp")]
         crate::otlp::propagate();
         Self {
-            client: Client::new(store.clone()),
-            store,
+            tasks,
             state: Arc::new(state),
             classes: Classes::new(),
             hooks: Vec::new(),
@@ -399,13 +391,6 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// Adds a hook on the creation of tasks by tasks ([`Context::client`]). Tasks that the
-    /// application creates elsewhere have the hooks of its own [`Client`].
-    pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
-        self.client = self.client.hook(hook);
-        self
-    }
-
     /// Code around the executions of all classes; the first one is outermost.
     pub fn hook(mut self, hook: impl Hook<S>) -> Self {
         self.hooks.push(RegisteredHook::new(hook, None));
@@ -433,11 +418,5 @@ impl<S: Send + Sync + 'static> Engine<S> {
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
-    }
-
-    /// Brings the tables to this version. [`Engine::run`] does it too, unless
-    /// [`migrate_at_start`](Self::migrate_at_start) is off.
-    pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
-        self.store.migrate().await
     }
 }

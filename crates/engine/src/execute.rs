@@ -25,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::classes::Class;
-use crate::client::Client;
 use crate::complete::Completing;
 use crate::context::Context;
 use crate::hook;
@@ -35,6 +34,7 @@ use crate::report::{AttemptReporter, ReportWriter};
 use crate::rollup::EndingLabels;
 use crate::running::RunningAttempts;
 use crate::settle::PendingCompletion;
+use crate::tasks::TaskEngine;
 use crate::trace;
 
 /// How long asynchronous code that was asked to end has to do so by itself.
@@ -43,7 +43,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// What attempts need of their engine.
 pub(crate) struct AttemptContext<S> {
     pub(crate) state: Arc<S>,
-    pub(crate) client: Client,
+    pub(crate) tasks: TaskEngine,
     pub(crate) instance: InstanceId,
     pub(crate) running: Arc<RunningAttempts>,
     pub(crate) endings: UnboundedSender<(AttemptRecord, EndingLabels)>,
@@ -73,7 +73,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
     let span = trace::execution(&task, worker);
     let cx = Context {
         state: context.state.clone(),
-        client: context.client.clone(),
+        tasks: context.tasks.clone(),
         id: task.id,
         retry_number: task.retry_number,
         class: class.name.clone(),

@@ -2,25 +2,22 @@
 //! applications create tasks, engines execute them and record how each attempt ended.
 //!
 //! ```no_run
-//! use std::sync::Arc;
-//! use task_engine::{Client, Engine, Failure, Context, Task, sqlite::SqliteStore};
+//! use task_engine::{Failure, Task, TaskEngine};
 //!
 //! #[derive(serde::Serialize, serde::Deserialize)]
 //! struct Greet { name: String }
 //! impl Task for Greet { const CLASS: &'static str = "greet"; }
 //!
-//! async fn greet(task: Greet, cx: Context<()>) -> Result<usize, Failure> {
-//!     cx.log(format!("Hello {}", task.name));
-//!     Ok(task.name.len()) // any `Serialize` is a result, any error a `Failure`
+//! async fn greet(task: Greet) -> Result<String, Failure> {
+//!     Ok(format!("Hello {}!", task.name)) // any `Serialize` is a result, any error a `Failure`
 //! }
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let store = Arc::new(SqliteStore::open("tasks.db")?);
-//!     let engine = Engine::new(store.clone(), ()).handle(greet);
-//!     engine.migrate().await?;
-//!     Client::new(store).create(Greet { name: "Ada".into() }).await?;
-//!     engine.run().await?; // until SIGTERM or Ctrl-C
+//!     let tasks = TaskEngine::connect("sqlite:tasks.db").await?; // or postgres://…
+//!     tasks.migrate().await?;
+//!     tasks.create(Greet { name: "Ada".into() }).await?;
+//!     tasks.engine(()).handle(greet).run().await?; // until SIGTERM or Ctrl-C
 //!     Ok(())
 //! }
 //! ```
@@ -29,10 +26,10 @@
 //! | to | see |
 //! |---|---|
 //! | define a task, its retries, timeout, queue and priority | [`Task`], [`TaskOptions`], [`RetryRule`] |
-//! | create tasks: later, unique, many at once, cancel them | [`Client`], [`NewTask`], [`Unique`] |
-//! | create them inside your own transaction | [`Schema::create_in`], [`sqlite::create_in`], [`Client::prepare`] |
+//! | create tasks: later, unique, many at once, cancel them | [`TaskEngine`], [`NewTask`], [`Unique`] |
+//! | create them inside your own transaction | [`Create::in_tx`], [`TaskEngine::create_many_in`] |
 //! | write what a task does: state, log, progress, children, cancellation | [`Context`], [`Failure`] |
-//! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`StopHandle`] |
+//! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`RunningEngine`] |
 //! | run tasks regularly | [`Schedule`] |
 //! | make an effect in your own database happen exactly once | [`complete`] |
 //! | put code around executions, or around creation | [`Hook`], [`hooks`], [`CreationHook`] |
@@ -42,7 +39,6 @@
 //! The [guide] explains more: the guarantees when machines fail, operation, the
 //! command line, and the dashboard ([`task-engine-web`]).
 //!
-//! [`Schema::create_in`]: postgres::Schema::create_in
 //! [guide]: https://github.com/task-engine/task-engine/tree/main/docs
 //! [`task-engine-web`]: https://docs.rs/task-engine-web
 //!
@@ -72,10 +68,11 @@
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 mod admission;
 mod classes;
-pub mod client;
 pub mod complete;
 mod context;
+mod create;
 pub mod creation_hook;
+mod database_url;
 mod dispatch;
 mod engine;
 mod engine_error;
@@ -90,6 +87,8 @@ mod measure;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod panic;
+#[cfg(feature = "postgres")]
+mod pool;
 mod pools;
 mod record;
 mod report;
@@ -103,9 +102,11 @@ pub mod samples;
 mod schedule;
 mod settle;
 mod stop;
+mod tasks;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;
+mod transaction;
 mod wake_up;
 
 pub use context::Context;
@@ -117,8 +118,11 @@ pub use hook::Hook;
 pub use lifecycle::RunningEngine;
 pub use stop::{StopHandle, Stopped};
 
-pub use crate::client::{Client, Create, CreateError};
 pub use crate::creation_hook::{CreationHook, Refusal};
+pub use create::{Create, CreateError};
+pub use database_url::DatabaseUrl;
+#[cfg(feature = "postgres")]
+pub use pool::CreationPool;
 /// The types of tasks, attempts, engines, schedules and searches. The root of this
 /// crate exports those that applications use every day.
 #[doc(no_inline)]
@@ -142,6 +146,8 @@ pub use task_engine_store::contract::{
     CancelReport, EngineStore, OperatorStore, ReadStore, Store, StoreBase,
 };
 pub use task_engine_store::error::StoreError;
+pub use tasks::TaskEngine;
+pub use transaction::Transaction;
 
 /// Tasks in PostgreSQL.
 #[cfg(feature = "postgres")]

@@ -102,7 +102,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// ```
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let engine = task_engine::Engine::new(std::sync::Arc::new(task_engine::sqlite::SqliteStore::open_in_memory()?), ());
+    /// # let engine = task_engine::TaskEngine::connect("sqlite::memory:").await?.engine(());
     /// let engine = engine.start().await?;
     /// // … serve requests …
     /// engine.stop();                          // running tasks may finish
@@ -148,8 +148,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self.classes.hook(&self.hooks);
         self.classes.retry(&self.retries);
         Ok(PreparedEngine {
-            store: self.store,
-            client: self.client,
+            store: self.tasks.store().clone(),
+            tasks: self.tasks,
             state: self.state,
             classes: Arc::new(self.classes),
             settings: self.settings,

@@ -30,7 +30,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// From now on every [`Client`](crate::Client) of this process creates tasks
+/// From now on every [`TaskEngine`](crate::TaskEngine) of this process creates tasks
 /// under the OpenTelemetry span that its caller is in. Engines call this by
 /// themselves.
 pub fn propagate() {

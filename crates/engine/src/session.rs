@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{self, RequestedName};
 use crate::classes::Classes;
-use crate::client::Client;
 use crate::dispatch::{Dispatcher, SessionEnd};
 use crate::engine::Settings;
 use crate::engine_error::EngineError;
@@ -36,6 +35,7 @@ use crate::running::{Claims, RunningAttempts};
 use crate::schedule::{self, Scheduler};
 use crate::settle::Settler;
 use crate::stop::{Phase, StopHandle, StopSignal, Stopped};
+use crate::tasks::TaskEngine;
 use crate::wake_up::{self, Backoff, WakeUps};
 
 /// How long a stopping engine tries to unregister.
@@ -47,7 +47,7 @@ const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 /// An engine whose settings have been checked.
 pub(crate) struct PreparedEngine<S> {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) client: Client,
+    pub(crate) tasks: TaskEngine,
     pub(crate) state: Arc<S>,
     pub(crate) classes: Arc<Classes<S>>,
     pub(crate) settings: Settings,
@@ -365,7 +365,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         };
         let context = Arc::new(AttemptContext {
             state: self.state.clone(),
-            client: self.client.clone(),
+            tasks: self.tasks.clone(),
             instance,
             running: running.clone(),
             endings,

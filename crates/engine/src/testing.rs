@@ -24,7 +24,7 @@
 //!         return Err(Failure::no_retry("no name"));
 //!     }
 //!     cx.log(format!("hello {}", task.name));
-//!     cx.client().create(Greet { name: task.name.clone() }).await?;
+//!     cx.create(Greet { name: task.name.clone() }).await?;
 //!     Ok(task.name.len())
 //! }
 //!
@@ -36,7 +36,7 @@
 //! # async fn main() {
 //! // Give it the function with which the application makes its engine.
 //! let harness = Harness::new(|store| {
-//!     Engine::new(store, ()).handle(register).handle(greet)
+//!     TaskEngine::new(store).engine(()).handle(register).handle(greet)
 //! }).await;
 //!
 //! // One task.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use task_engine::hooks::Extensions;
 use task_engine::{
-    Client, Context, CreateError, Engine, EngineError, Failure, InvalidJson, InvalidTask, Json,
-    NewTask, Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskError,
+    Context, CreateError, Engine, EngineError, Failure, InvalidJson, InvalidTask, Json, NewTask,
+    Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskEngine, TaskError,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -20,7 +20,7 @@ fn sent<T: Send>(_: T) {}
 #[test]
 fn types_can_be_shared() {
     shared::<Engine<()>>();
-    shared::<Client>();
+    shared::<TaskEngine>();
     shared::<Context<()>>();
     shared::<Failure>();
     shared::<NewTask>();
@@ -58,11 +58,10 @@ impl Task for Tidy {
 
 /// Compiled, never called: no future here keeps anything that cannot be sent.
 #[allow(dead_code)]
-fn futures_can_be_spawned(client: &Client, engine: Engine<()>, cx: &Context<()>) {
+fn futures_can_be_spawned(client: &TaskEngine, engine: Engine<()>, cx: &Context<()>) {
     sent(client.create(Tidy).after(Duration::from_secs(1)).into_future());
     sent(client.create(Tidy).unique("tidy").into_future());
     sent(client.create_many(&[]));
     sent(cx.cancelled());
-    sent(engine.migrate());
     sent(engine.run());
 }

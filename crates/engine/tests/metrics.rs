@@ -10,7 +10,7 @@ use metrics::{
 };
 use task_engine::hooks::Metrics;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Context, Engine, Failure, Json, NewTask, RetryRule, TaskOptions};
+use task_engine::{Context, Failure, Json, NewTask, RetryRule, TaskEngine, TaskOptions};
 
 /// What was recorded, by name and labels.
 #[derive(Debug, Clone, Default)]
@@ -85,11 +85,12 @@ impl Recorder for Sums {
 async fn metrics_count_class_and_outcome() {
     let sums = Sums::default();
     metrics::set_global_recorder(sums.clone()).unwrap();
-    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
     let options = TaskOptions::default().retry(RetryRule::every(Duration::from_millis(1), 2));
     let slow = TaskOptions::default().retry(RetryRule::never()).timeout(Duration::from_millis(20));
-    let engine = Engine::new(store.clone(), ())
+    let engine = TaskEngine::new(store.clone())
+        .engine(())
         .instance("test")
         .hook(Metrics)
         .handle_class("good", options.clone(), |_: serde_json::Value, _: Context<()>| async {

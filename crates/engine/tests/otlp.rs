@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::hooks::Next;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Context, Engine, Failure, Hook, Json, RetryRule, Task, TaskOptions};
+use task_engine::{Context, Failure, Hook, Json, RetryRule, Task, TaskEngine, TaskOptions};
 use tracing::Instrument as _;
 use tracing_subscriber::prelude::*;
 
@@ -214,7 +214,7 @@ async fn parent(_: Parent, cx: Context<()>) -> Result<(), Failure> {
     if cx.attempt() == 1 {
         return Err(Failure::from("the first attempt fails"));
     }
-    cx.client().create(Child).await?;
+    cx.create(Child).await?;
     Ok(())
 }
 
@@ -223,16 +223,18 @@ async fn execution_spans_have_creator_parent() {
     let collector = Collector::default();
     let (layer, export) = task_engine::otlp::export(Some(&collector.listen()), "shop").unwrap();
     tracing_subscriber::registry().with(layer).init();
-    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
-    let client = Client::new(store.clone());
-    let engine =
-        Engine::new(store.clone(), ()).instance("test").hook(Step).handle(parent).handle_blocking(
-            |_: Child, _: Context<()>| {
-                tracing::info_span!("inside a thread").in_scope(|| {});
-                Ok::<_, Failure>(())
-            },
-        );
+    let client = TaskEngine::new(store.clone());
+    let engine = TaskEngine::new(store.clone())
+        .engine(())
+        .instance("test")
+        .hook(Step)
+        .handle(parent)
+        .handle_blocking(|_: Child, _: Context<()>| {
+            tracing::info_span!("inside a thread").in_scope(|| {});
+            Ok::<_, Failure>(())
+        });
     // No span here: nothing to carry.
     let untraced = client.create(Child).await.unwrap();
     assert_eq!(store.task(untraced).await.unwrap().unwrap().context.as_str(), "{}");

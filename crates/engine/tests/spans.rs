@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Context, Engine, Failure, Task, TaskOptions, TaskStatus};
+use task_engine::{Context, Failure, Task, TaskEngine, TaskOptions, TaskStatus};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Subscriber};
@@ -68,9 +68,10 @@ impl Task for Blocks {
 async fn task_events_are_inside_span() {
     let recorded = Recorded::default();
     tracing_subscriber::registry().with(recorded.clone()).init();
-    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
-    let engine = Engine::new(store.clone(), ())
+    let engine = TaskEngine::new(store.clone())
+        .engine(())
         .instance("test")
         .queues(["default", "slow"])
         .handle(|_: Async, _: Context<()>| async {
@@ -82,7 +83,7 @@ async fn task_events_are_inside_span() {
             tracing::info!("here");
             Ok::<_, Failure>(())
         });
-    let client = Client::new(store.clone());
+    let client = TaskEngine::new(store.clone());
     let one = client.create(Async).correlation("order-17").await.unwrap();
     let two = client.create(Blocks).await.unwrap();
     let stop = engine.stop_handle();

@@ -14,7 +14,7 @@ use deadpool_postgres::{
 use futures_util::future::BoxFuture;
 use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -22,7 +22,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::error::{pool_error, store_error};
 use crate::hosts::{Connected, Hosts};
 use crate::session::{PgSession, StatementMode};
-use crate::tls;
+use crate::{encoding, pooler, tls};
 
 /// The purpose of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,6 +249,7 @@ pub(crate) struct Connections {
     work: ConnectionPool,
     lifeline: ConnectionPool,
     mode: Arc<StatementMode>,
+    examined: OnceCell<()>,
     /// When the server was last probed, and whether it answered.
     probed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     /// How often connections were given up.
@@ -256,13 +257,31 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(connector: Connector, behind_pooler: bool) -> Result<Self, StoreError> {
+    pub(crate) fn new(connector: Connector) -> Result<Self, StoreError> {
         let purpose = connector.purpose;
-        let mode = Arc::new(StatementMode::new(purpose.settings(), behind_pooler));
+        let mode = Arc::new(StatementMode::new(purpose.settings()));
         let work = connector.pool(purpose.work_connections(), &mode)?;
         let lifeline = connector.pool(purpose.lifeline_connections(), &mode)?;
         let (probed, discards) = (tokio::sync::Mutex::default(), watch::Sender::default());
-        Ok(Self { connector, work, lifeline, mode, probed, discards })
+        let examined = OnceCell::new();
+        Ok(Self { connector, work, lifeline, mode, examined, probed, discards })
+    }
+
+    /// Before the first use: checks that the database can be used, and whether a
+    /// pooler is in between.
+    async fn examine(&self) -> Result<(), StoreError> {
+        let examined = self.examined.get_or_try_init(async || {
+            if examine(&self.connector).await? {
+                tracing::info!(
+                    "{} is a pooler that gives each transaction another connection: \
+                     engines look for work once a second",
+                    self.connector.location()
+                );
+                self.mode.set_behind_pooler();
+            }
+            Ok(())
+        });
+        examined.await.copied()
     }
 
     pub(crate) fn are_behind_pooler(&self) -> bool {
@@ -271,11 +290,13 @@ impl Connections {
 
     /// A connection for the work: creation, claims, records, reading.
     pub(crate) async fn work(&self) -> Result<PgSession, StoreError> {
+        self.examine().await?;
         Ok(PgSession::new(self.work.get().await?, self.mode.clone()))
     }
 
     /// A connection for calls that must not wait behind the work.
     pub(crate) async fn lifeline(&self) -> Result<PgSession, StoreError> {
+        self.examine().await?;
         Ok(PgSession::new(self.lifeline.get().await?, self.mode.clone()))
     }
 
@@ -379,4 +400,27 @@ impl Connections {
         *probed = Some((Instant::now(), answers));
         answers
     }
+}
+
+/// Connecting has its own time limits; this one is for the statements.
+const EXAMINE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Checks that the database can be used; returns whether there is a pooler in
+/// between. Without a second connection that cannot be found out, and counts as none.
+async fn examine(connector: &Connector) -> Result<bool, StoreError> {
+    let location = connector.location();
+    let first = connector.client().await?;
+    let second = connector.client().await.ok();
+    let examined = async {
+        encoding::check(&first, &location).await?;
+        match &second {
+            Some(second) => pooler::is_between(&first, second).await,
+            None => Ok(false),
+        }
+    };
+    tokio::time::timeout(EXAMINE_TIMEOUT, examined).await.unwrap_or_else(|_| {
+        Err(StoreError::Unavailable(format!(
+            "{location} takes connections, but has answered nothing within {EXAMINE_TIMEOUT:?}"
+        )))
+    })
 }

@@ -13,7 +13,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::error::{must_repeat, store_error};
+use crate::error::{must_repeat, pool_error, store_error};
 use crate::json::JsonIn;
 #[cfg(feature = "sqlx")]
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
@@ -89,6 +89,40 @@ impl Schema {
             creations.extend(kind.creations(&rows.map_err(|e| store_error(&e))?));
             rest = after;
         }
+        Ok(creations)
+    }
+
+    /// Creates tasks, all or none, on a connection of a pool.
+    pub async fn create_each_with(
+        &self,
+        pool: &deadpool_postgres::Pool,
+        tasks: &[NewTask],
+    ) -> Result<Vec<Creation>, StoreError> {
+        let mut client = pool.get().await.map_err(|e| pool_error(&e))?;
+        // One statement is a transaction by itself.
+        if chunk_len(tasks) == tasks.len() {
+            return self.create_each_in(&**client, tasks).await;
+        }
+        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let creations = self.create_each_in(&*transaction, tasks).await?;
+        transaction.commit().await.map_err(|e| store_error(&e))?;
+        Ok(creations)
+    }
+
+    /// Creates tasks, all or none, on a connection of a pool of sqlx.
+    #[cfg(feature = "sqlx")]
+    pub async fn create_each_with_sqlx(
+        &self,
+        pool: &sqlx::PgPool,
+        tasks: &[NewTask],
+    ) -> Result<Vec<Creation>, StoreError> {
+        if chunk_len(tasks) == tasks.len() {
+            let mut connection = pool.acquire().await.map_err(|e| sqlx_error(&e))?;
+            return self.create_each_in_sqlx(&mut connection, tasks).await;
+        }
+        let mut transaction = pool.begin().await.map_err(|e| sqlx_error(&e))?;
+        let creations = self.create_each_in_sqlx(&mut transaction, tasks).await?;
+        transaction.commit().await.map_err(|e| sqlx_error(&e))?;
         Ok(creations)
     }
 

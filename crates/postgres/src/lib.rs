@@ -100,6 +100,10 @@ pub use store::PgStore;
 #[doc(no_inline)]
 pub use tokio_postgres;
 
+/// The pool, for the same reason.
+#[doc(no_inline)]
+pub use deadpool_postgres;
+
 /// The same for sqlx.
 #[cfg(feature = "sqlx")]
 #[doc(no_inline)]

@@ -38,9 +38,9 @@ pub(crate) struct StatementMode {
 }
 
 impl StatementMode {
-    pub(crate) fn new(settings: String, behind_pooler: bool) -> Self {
+    pub(crate) fn new(settings: String) -> Self {
         Self {
-            behind_pooler: AtomicBool::new(behind_pooler),
+            behind_pooler: AtomicBool::new(false),
             local_settings: settings.replace("SET ", "SET LOCAL "),
             settings,
             types: Mutex::default(),
@@ -49,6 +49,10 @@ impl StatementMode {
 
     pub(crate) fn is_behind_pooler(&self) -> bool {
         self.behind_pooler.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_behind_pooler(&self) {
+        self.behind_pooler.store(true, Ordering::Relaxed);
     }
 
     /// A statement name was unknown: a pooler was added, or its mode was changed.

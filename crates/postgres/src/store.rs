@@ -12,7 +12,6 @@ use tokio::runtime::Runtime;
 use crate::connection::{Connections, Connector, Purpose};
 use crate::failover::LogWatch;
 use crate::schema::Schema;
-use crate::{encoding, pooler};
 
 /// Tasks in PostgreSQL. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -58,7 +57,18 @@ impl PgStore {
         Self::connect_for(url, schema, Purpose::Watch).await
     }
 
+    /// A store that connects when it is first used.
+    pub fn connect_lazily(url: &str) -> Result<Self, StoreError> {
+        Self::open(url, Schema::default(), Purpose::Work)
+    }
+
     async fn connect_for(url: &str, schema: Schema, purpose: Purpose) -> Result<Self, StoreError> {
+        let store = Self::open(url, schema, purpose)?;
+        drop(store.inner.connections.work().await?);
+        Ok(store)
+    }
+
+    fn open(url: &str, schema: Schema, purpose: Purpose) -> Result<Self, StoreError> {
         let io = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("task-engine-io")
@@ -67,18 +77,8 @@ impl PgStore {
             .map_err(|e| StoreError::Unavailable(format!("no thread for connections: {e}")))?;
         let handle = io.handle().clone();
         let io = IoRuntime(Some(io));
-        let connector = Connector::new(url, handle, purpose)?;
-        let behind_pooler = examine(&connector).await?;
-        if behind_pooler {
-            tracing::info!(
-                "{} is a pooler that gives each transaction another connection: \
-                 engines look for work once a second",
-                connector.location()
-            );
-        }
-        let connections = Connections::new(connector, behind_pooler)?;
+        let connections = Connections::new(Connector::new(url, handle, purpose)?)?;
         let inner = StoreInner { connections, schema, log_watch: LogWatch::default(), _io: io };
-        drop(inner.connections.work().await?);
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -98,35 +98,18 @@ impl PgStore {
     }
 }
 
-/// Connecting has its own time limits; this one is for the statements.
-const EXAMINE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Checks that the database can be used; returns whether there is a pooler in
-/// between. Without a second connection that cannot be found out, and counts as none.
-async fn examine(connector: &Connector) -> Result<bool, StoreError> {
-    let location = connector.location();
-    let first = connector.client().await?;
-    let second = connector.client().await.ok();
-    let examined = async {
-        encoding::check(&first, &location).await?;
-        match &second {
-            Some(second) => pooler::is_between(&first, second).await,
-            None => Ok(false),
-        }
-    };
-    tokio::time::timeout(EXAMINE_TIMEOUT, examined).await.unwrap_or_else(|_| {
-        Err(StoreError::Unavailable(format!(
-            "{location} takes connections, but has answered nothing within {EXAMINE_TIMEOUT:?}"
-        )))
-    })
-}
-
 /// So that the methods of the contract need no import of its traits.
 impl Deref for PgStore {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
         self
+    }
+}
+
+impl From<PgStore> for Arc<dyn Store> {
+    fn from(store: PgStore) -> Self {
+        Arc::new(store)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine::client::Client;
+use task_engine::TaskEngine;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
@@ -20,7 +20,7 @@ use tokio_postgres::NoTls;
 
 struct Fresh {
     url: String,
-    store: Arc<PgStore>,
+    store: PgStore,
     /// The application's own connection.
     app: tokio_postgres::Client,
 }
@@ -29,7 +29,7 @@ async fn fresh() -> Fresh {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    Fresh { app: connect(&url).await, url, store: Arc::new(store) }
+    Fresh { app: connect(&url).await, url, store }
 }
 
 async fn connect(url: &str) -> tokio_postgres::Client {
@@ -321,7 +321,7 @@ async fn client_needs_no_engine() {
         const CLASS: &'static str = "mail";
     }
     let fresh = fresh().await;
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let id = client.create(Mail { to: "you".into() }).priority(2).queue("slow").await.unwrap();
     let task = fresh.details(id).await;
     assert_eq!((task.row.priority, task.row.queue.as_str()), (2, "slow"));

@@ -117,6 +117,12 @@ impl Deref for SqliteStore {
     }
 }
 
+impl From<SqliteStore> for Arc<dyn Store> {
+    fn from(store: SqliteStore) -> Self {
+        Arc::new(store)
+    }
+}
+
 impl StoreBase for SqliteStore {
     fn location(&self) -> String {
         self.shared.location.to_string()

@@ -5,7 +5,7 @@
 
 mod once;
 
-use task_engine::client::{Client, CreateError};
+use task_engine::{CreateError, TaskEngine};
 use task_engine_core::display::{capitalize, count};
 use task_engine_core::secret::request::CONTEXT_CREATOR;
 use task_engine_core::task::NewTask;
@@ -124,7 +124,7 @@ impl NewTasks {
             added.map_err(|invalid| OperationError::invalid(invalid.to_string()))?;
         }
         let tasks = app.with_secrets_named(&self.tasks).await?;
-        let client = Client::new(app.store.clone());
+        let client = TaskEngine::new(app.store.clone());
         let creations = client.create_each(&tasks).await.map_err(|error| match error {
             CreateError::Store(error) => error.into(),
             error => OperationError::invalid(error.to_string()),

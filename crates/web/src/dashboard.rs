@@ -40,9 +40,9 @@ impl fmt::Debug for Dashboard {
 
 impl Dashboard {
     /// A dashboard for the users that `access` admits.
-    pub fn new(store: Arc<dyn Store>, access: Access) -> Self {
+    pub fn new(store: impl Into<Arc<dyn Store>>, access: Access) -> Self {
         Self {
-            store,
+            store: store.into(),
             access,
             base: String::new(),
             metrics: None,

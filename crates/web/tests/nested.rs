@@ -1,7 +1,5 @@
 //! The dashboard nested in an application with its own users.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response, header};
@@ -15,7 +13,7 @@ async fn site(access: Access) -> Router {
 }
 
 async fn dashboard(access: Access) -> Router {
-    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
     let task = NewTask::new("a", Json::empty_object()).unwrap();
     store.create(&[task]).await.unwrap();

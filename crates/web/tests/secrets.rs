@@ -1,21 +1,20 @@
 //! Secret parameters appear in no page and no response, except when an admin reveals
 //! them.
 
-use std::sync::Arc;
-
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use serde_json::{Value, json};
 use task_engine::sqlite::SqliteStore;
 use task_engine::{
-    Context, Engine, Failure, Json, NewTask, RetryRule, Schedule, TaskId, TaskOptions,
+    Context, Failure, Json, NewTask, RetryRule, Schedule, TaskEngine, TaskId, TaskOptions,
 };
+
 use task_engine_web::{Access, Dashboard, Role};
 use tower::ServiceExt as _;
 
 const CANARY: &str = "canary-7f3a91";
 
-async fn ask(store: &Arc<SqliteStore>, role: Role, request: Request<Body>) -> (StatusCode, String) {
+async fn ask(store: &SqliteStore, role: Role, request: Request<Body>) -> (StatusCode, String) {
     let dashboard = Dashboard::new(store.clone(), Access::open_to(role));
     let answer = dashboard.router().oneshot(request).await.unwrap();
     let status = answer.status();
@@ -28,11 +27,11 @@ fn get(path: &str) -> Request<Body> {
 }
 
 /// A task whose error contains the secret, and a schedule of its class.
-async fn store_with_secret() -> Arc<SqliteStore> {
-    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+async fn store_with_secret() -> SqliteStore {
+    let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
     let options = TaskOptions::default().secret(["password"]).retry(RetryRule::never());
-    let engine = Engine::new(store.clone(), ()).instance("test").handle_class(
+    let engine = TaskEngine::new(store.clone()).engine(()).instance("test").handle_class(
         "log_in",
         options,
         |parameters: serde_json::Value, cx: Context<()>| async move {
@@ -45,7 +44,7 @@ async fn store_with_secret() -> Arc<SqliteStore> {
         || Json::parse(format!(r#"{{"user": "ann", "password": "{CANARY}"}}"#)).unwrap();
     let task = NewTask::new("log_in", parameters()).unwrap();
     let schedule = Schedule::cron("nightly", "0 3 * * *").new_task(task.clone());
-    task_engine::Client::new(store.clone()).schedules().add(&schedule).await.unwrap();
+    task_engine::TaskEngine::new(store.clone()).schedules().add(&schedule).await.unwrap();
     store.create(&[task]).await.unwrap();
     let stop = engine.stop_handle();
     let engine = tokio::spawn(engine.run_until(std::future::pending()));
@@ -131,7 +130,7 @@ async fn revealing_a_secret_is_audited() {
 /// Created by an application before any engine knows the class.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_class_keeps_its_secrets() {
-    let store = Arc::new(SqliteStore::open_in_memory().unwrap());
+    let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
     let parameters =
         || Json::parse(format!(r#"{{"user": "ann", "password": "{CANARY}"}}"#)).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use task_engine::postgres::tokio_postgres::{self, NoTls};
 use task_engine::postgres::{PgStore, Schema};
-use task_engine::{Client, Engine, Store};
+use task_engine::{Engine, Store, TaskEngine};
 use task_engine_test_harness::TestServer;
 
 type Error = Box<dyn std::error::Error>;
@@ -24,17 +24,17 @@ struct Shop {
 impl Scene {
     async fn new() -> Self {
         let shop = Shop { url: TestServer::shared().create_database().await };
-        let store = Arc::new(PgStore::connect(&shop.url).await.unwrap());
+        let store = PgStore::connect(&shop.url).await.unwrap();
         store.migrate().await.unwrap();
         let orders = "CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY)";
         shop.connect().await.unwrap().batch_execute(orders).await.unwrap();
-        Self { store, shop }
+        Self { store: store.into(), shop }
     }
 
     /// Every block gets its own values, because it may consume them.
-    async fn given(&self) -> (Arc<dyn Store>, Client, tokio_postgres::Client) {
+    async fn given(&self) -> (Arc<dyn Store>, TaskEngine, tokio_postgres::Client) {
         let db = self.shop.connect().await.unwrap();
-        (self.store.clone(), Client::new(self.store.clone()), db)
+        (self.store.clone(), TaskEngine::new(self.store.clone()), db)
     }
 }
 

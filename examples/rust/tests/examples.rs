@@ -3,11 +3,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+
 use std::time::{Duration, Instant};
 
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Client, Json, NewTask, TaskId, TaskStatus};
+use task_engine::{Json, NewTask, TaskEngine, TaskId, TaskStatus};
 use task_engine_test_harness::TestServer;
 
 /// Longer than any of them takes on a busy machine.
@@ -93,7 +93,7 @@ async fn start() {
         }
     };
     assert_eq!(tokio::time::timeout(TIMEOUT, done(1)).await.unwrap(), "\"Hello Ada!\"");
-    let client = Client::new(Arc::new(SqliteStore::open(&file).unwrap()));
+    let client = TaskEngine::new(SqliteStore::open(&file).unwrap());
     let grace = NewTask::new("greet", Json::parse(r#"{"name": "Grace"}"#).unwrap()).unwrap();
     client.create_many(&[grace]).await.unwrap();
     assert_eq!(tokio::time::timeout(TIMEOUT, done(2)).await.unwrap(), "\"Hello Grace!\"");

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Context, Engine, Failure, Recovery, Schedule, StopHandle, Store, StoreError};
+use task_engine::{
+    Context, Failure, Recovery, Schedule, StopHandle, Store, StoreError, TaskEngine,
+};
 
 use crate::commands::{Action, CLASS, EngineConfig, TaskSpec, options};
 use crate::witness::{append_line, now_us};
@@ -25,7 +27,8 @@ pub async fn run(config: EngineConfig) -> Result<(), String> {
     stop.stop_on_signals().map_err(|e| e.to_string())?;
     let store = open(&config.database).await.map_err(|e| e.to_string())?;
     let witness: Arc<Path> = config.witness.into();
-    let mut engine = Engine::new(store, witness)
+    let mut engine = TaskEngine::new(store)
+        .engine(witness)
         .instance(config.instance)
         .recovery(Recovery::Auto)
         .heartbeat(ms(config.heartbeat_ms), ms(config.lease_ms))

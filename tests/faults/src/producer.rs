@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine::{Client, NewTask, Store, TaskId};
+use task_engine::{NewTask, Store, TaskEngine, TaskId};
 
 use crate::commands::ProducerConfig;
 use crate::engine::open;
@@ -22,7 +22,7 @@ pub async fn run(config: ProducerConfig) -> Result<(), String> {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    let client = Client::new(store);
+    let client = TaskEngine::new(store);
     let mut confirmed = 0;
     while confirmed < config.count {
         let batch = config.batch.min(config.count - confirmed);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
-use task_engine::{Client, Engine, Failure, NewTask, Context, Task};
+use task_engine::{TaskEngine, Engine, Failure, NewTask, Context, Task};
 
 /// Jobs are given in pieces of this size, by every system.
 const PIECE: usize = 10_000;
@@ -44,15 +44,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().ok_or("preload or work?")?;
     let count: u64 = arguments.next().ok_or("how many?")?.parse()?;
-    let store = Arc::new(PgStore::connect(&std::env::var("DATABASE_URL")?).await?);
+    let store = PgStore::connect(&std::env::var("DATABASE_URL")?).await?;
     let handled = Handled { so_far: AtomicU64::new(0), all: count };
-    let engine = Engine::new(store.clone(), handled).handle(no_op);
+    let engine = TaskEngine::new(store.clone()).engine(handled).handle(no_op);
     match command.as_str() {
         "preload" => {
             engine.migrate().await?;
             let tasks: Vec<_> =
                 (0..count).map(|id| NewTask::of(&NoOp { id })).collect::<Result<_, _>>()?;
-            let client = Client::new(store);
+            let client = TaskEngine::new(store);
             for piece in tasks.chunks(PIECE) {
                 client.create_many(piece).await?;
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use task_engine::samples::handle_samples;
-use task_engine::{Engine, Json, NewTask, Store, TaskId, TaskStatus};
+use task_engine::{Json, NewTask, Store, TaskEngine, TaskId, TaskStatus};
 use task_engine_core::display::count;
 use task_engine_core::task::{TaskFilter, TaskRow};
 
@@ -80,7 +80,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         console.message(format_args!("{earlier} of earlier demos are still due and run first."));
     }
     // No retention: --database may name a database of real tasks.
-    let engine = Engine::new(store.clone(), ()).instance(name()).workers(WORKERS).retention(None);
+    let engine =
+        TaskEngine::new(store.clone()).engine(()).instance(name()).workers(WORKERS).retention(None);
     let engine = handle_samples(engine);
     let stop = engine.stop_handle();
     start::stop_on_sighup(stop.clone())?;

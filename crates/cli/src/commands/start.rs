@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use task_engine::hooks::{Budget, Metrics};
 use task_engine::samples::handle_samples;
-use task_engine::{Engine, Recovery, StopHandle, Stopped, Store};
+use task_engine::{Recovery, StopHandle, Stopped, Store, TaskEngine};
 use task_engine_core::display::count;
 
 use crate::console::Console;
@@ -17,7 +17,7 @@ use crate::database::{Database, OpenMode};
 use crate::error::CliError;
 use crate::executables::{self, ConfigPurpose, resources};
 use crate::pools::{QueueArg, ReserveArg, WorkerArgs};
-use crate::signals::SighupListener;
+use crate::signals::{self, SighupListener};
 use crate::times::{Retention, audit_retention, duration};
 use crate::web::{DEFAULT_ADDRESS, DashboardServer, WebOptions, address, keep_metrics};
 
@@ -153,7 +153,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if io::stderr().is_terminal() {
         console.message("Waiting for tasks; Ctrl-C stops.");
     }
-    let mut engine = Engine::new(store, ())
+    let mut engine = TaskEngine::new(store)
+        .engine(())
         .recovery(args.recovery.into())
         .heartbeat(args.heartbeat, args.dead_after)
         .poll(args.poll)

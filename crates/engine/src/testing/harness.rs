@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::client::Client;
 use jiff::Timestamp;
 use task_engine_core::task::{Due, TaskRow};
 use task_engine_core::task::{NewTask, Task, TaskFilter, TaskId, TaskStatus};
@@ -20,6 +19,7 @@ use crate::pools;
 use crate::running::lock;
 use crate::schedule;
 use crate::session::PreparedEngine;
+use crate::tasks::TaskEngine;
 use crate::testing::created::{self, Created, CreatedTasks};
 use crate::testing::executed::{Drained, Executed, PassedOver};
 use crate::testing::harness_session::HarnessSession;
@@ -48,7 +48,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     ///
     /// # Panics
     /// If the engine could not start either: two handlers for a class, for one.
-    pub async fn new(engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>) -> Self {
+    pub async fn new(engine: impl FnOnce(TaskEngine) -> Engine<S>) -> Self {
         let store = SqliteStore::open_in_memory();
         let store = store.unwrap_or_else(|error| panic!("no database in memory: {error}"));
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
@@ -61,7 +61,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// As [`Harness::new`], and if the file cannot be opened.
     pub async fn open(
         path: impl AsRef<Path>,
-        engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
+        engine: impl FnOnce(TaskEngine) -> Engine<S>,
     ) -> Self {
         let store = SqliteStore::open(path).unwrap_or_else(|error| panic!("{error}"));
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
@@ -73,23 +73,23 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// # Panics
     /// As [`Harness::new`], and if the store cannot be reached.
     pub async fn on(
-        store: Arc<dyn Store>,
-        engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
+        store: impl Into<Arc<dyn Store>>,
+        engine: impl FnOnce(TaskEngine) -> Engine<S>,
     ) -> Self {
-        Self::begin(store, None, engine).await
+        Self::begin(store.into(), None, engine).await
     }
 
     async fn begin(
         store: Arc<dyn Store>,
         sqlite: Option<SqliteStore>,
-        engine: impl FnOnce(Arc<dyn Store>) -> Engine<S>,
+        engine: impl FnOnce(TaskEngine) -> Engine<S>,
     ) -> Self {
-        let prepared = engine(store.clone()).prepare();
+        let prepared = engine(TaskEngine::new(store.clone())).prepare();
         let engine =
             prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         assert!(
             Arc::ptr_eq(&store, &engine.store),
-            "the engine uses another store; use the one that the harness passes"
+            "the engine uses another store; use the tasks that the harness passes"
         );
         expected(store.migrate().await);
         let declared = schedule::declare(&*store, &engine.settings.schedules).await;
@@ -117,10 +117,10 @@ impl<S: Send + Sync + 'static> Harness<S> {
         self.engine.store.clone()
     }
 
-    /// A client, as the application has one; without hooks on creation.
+    /// The tasks of its database, as the application has them; without hooks on creation.
     #[must_use]
-    pub fn client(&self) -> Client {
-        Client::new(self.store())
+    pub fn tasks(&self) -> TaskEngine {
+        TaskEngine::new(self.store())
     }
 
     /// The application's state, as handlers see it.

@@ -12,9 +12,9 @@ use task_engine::core::task::ExecutionRow;
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{
-    CancelReport, Client, Context, Engine, Failure, RetryRule, Task, TaskId, TaskOptions,
-    TaskStatus,
+    CancelReport, Context, Failure, RetryRule, Task, TaskEngine, TaskId, TaskOptions, TaskStatus,
 };
+
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
@@ -45,7 +45,7 @@ async fn running_task_is_cancelled(fresh: Fresh) {
     let id = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
     let engine = start(handle_samples(fresh.engine()));
     fresh.until_status(id, TaskStatus::Running).await;
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     assert_eq!(client.cancel(id).await.unwrap(), CancelReport::Requested);
     let task = fresh.until_status(id, TaskStatus::Cancelled).await;
     assert_eq!(task.row.error.unwrap().exception, TaskError::CANCELLED);
@@ -234,11 +234,11 @@ async fn forced_stop_honours_cancel_request(fresh: Fresh) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeat_delivers_cancel_request() {
     let url = TestServer::shared().create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let id = store.create(&[task("ReportingTask", json!({"steps": 1, "step_time": 60}))]).await;
     let id = id.unwrap()[0];
-    let engine = Engine::new(store.clone(), ()).instance("a");
+    let engine = TaskEngine::new(store.clone()).engine(()).instance("a");
     let engine = engine.heartbeat(Duration::from_millis(300), Duration::from_secs(30));
     let engine = start(handle_samples(engine));
     let until = async |status| {

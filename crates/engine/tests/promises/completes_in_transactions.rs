@@ -12,8 +12,8 @@ use task_engine::core::task::TaskDetails;
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
-    CancelReport, Client, Context, Engine, Failure, Hook, Recovery, RetryRule, StoreError, Task,
-    TaskError, TaskId, TaskOptions, TaskStatus,
+    CancelReport, Context, Engine, Failure, Hook, Recovery, RetryRule, StoreError, Task,
+    TaskEngine, TaskError, TaskId, TaskOptions, TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
@@ -145,7 +145,7 @@ async fn postgres() -> Scene {
     store.migrate().await.unwrap();
     connect(&url).await.batch_execute(PG_TABLE).await.unwrap();
     let app = Arc::new(App::Postgres(url));
-    Scene { fresh: Fresh::on(Arc::new(store)), app, _folder: tempfile::tempdir().unwrap() }
+    Scene { fresh: Fresh::on(store), app, _folder: tempfile::tempdir().unwrap() }
 }
 
 async fn sqlite() -> Scene {
@@ -154,12 +154,13 @@ async fn sqlite() -> Scene {
     let store = SqliteStore::open(&path).unwrap();
     store.migrate().await.unwrap();
     rusqlite::Connection::open(&path).unwrap().execute_batch(SQLITE_TABLE).unwrap();
-    Scene { fresh: Fresh::on(Arc::new(store)), app: Arc::new(App::Sqlite(path)), _folder: folder }
+    Scene { fresh: Fresh::on(store), app: Arc::new(App::Sqlite(path)), _folder: folder }
 }
 
 impl Scene {
     fn engine(&self) -> Engine<Arc<App>> {
-        let engine = Engine::new(self.fresh.store.clone(), self.app.clone()).instance("test");
+        let engine =
+            TaskEngine::new(self.fresh.store.clone()).engine(self.app.clone()).instance("test");
         match *self.app {
             App::Postgres(_) => engine.handle(in_postgres),
             App::Sqlite(_) => engine.handle_blocking(in_sqlite),
@@ -173,7 +174,7 @@ impl Scene {
 
     /// Runs tasks of this act, and checks what holds of all of them.
     async fn play(&self, act: Act) -> Vec<TaskDetails> {
-        let client = Client::new(self.fresh.store.clone());
+        let client = TaskEngine::new(self.fresh.store.clone());
         let mut ids = Vec::new();
         for _ in 0..5 {
             ids.push(client.create(Effect { act }).await.unwrap());
@@ -296,7 +297,7 @@ async fn hook_sees_success() {
     }
     let scene = postgres().await;
     let (seen, mut sees) = tokio::sync::mpsc::unbounded_channel();
-    let client = Client::new(scene.fresh.store.clone());
+    let client = TaskEngine::new(scene.fresh.store.clone());
     let id = client.create(Effect { act: Act::Commit }).await.unwrap();
     let engine = start(scene.engine().hook(Replaces(seen)));
     let task = scene.fresh.until_status(id, TaskStatus::Stopped).await;
@@ -318,7 +319,8 @@ async fn slow() -> Slow {
     let (hold, held) = tokio::sync::mpsc::unbounded_channel();
     let App::Postgres(url) = &*scene.app else { unreachable!() };
     let url = url.clone();
-    let engine = Engine::new(scene.fresh.store.clone(), ())
+    let engine = TaskEngine::new(scene.fresh.store.clone())
+        .engine(())
         .instance("slow")
         .workers(4)
         .handle_class(
@@ -444,7 +446,8 @@ async fn recovery_waits_for_open_transaction() {
         open.push(client);
     }
     fixture.declare_lost(dead.id).await;
-    let engine = Engine::new(fresh.store.clone(), ())
+    let engine = TaskEngine::new(fresh.store.clone())
+        .engine(())
         .instance("heir")
         .recovery(Recovery::Auto)
         .heartbeat(Duration::from_millis(100), Duration::from_secs(2))

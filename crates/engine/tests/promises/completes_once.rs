@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::{
-    Client, Context, Engine, Failure, NewTask, Recovery, RetryRule, Store, Task, TaskOptions,
+    Context, Failure, NewTask, Recovery, RetryRule, Store, Task, TaskEngine, TaskOptions,
     TaskStatus,
 };
+
 use task_engine_test_harness::TestServer;
 
 use crate::completes_in_transactions::{App, PG_TABLE, SQLITE_TABLE, connect, effects};
@@ -108,7 +109,8 @@ fn engine_process() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let (store, app) = open(&place).await;
-        let engine = Engine::new(store, app.clone())
+        let engine = TaskEngine::new(store)
+            .engine(app.clone())
             .instance(name)
             .workers(6)
             .recovery(Recovery::Auto)
@@ -188,7 +190,7 @@ fn rounds(all: usize) -> usize {
 }
 
 async fn play(place: &str, store: &Arc<dyn Store>, app: &App, engines: usize, kills: usize) {
-    let client = Client::new(store.clone());
+    let client = TaskEngine::new(store.clone());
     let name = |n: usize| format!("engine-{n}");
     let mut running: Vec<_> = (0..engines).map(|n| Process::start(place, &name(n))).collect();
     let mut created = 0;

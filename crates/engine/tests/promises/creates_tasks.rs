@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use task_engine::client::CreateError;
+use task_engine::CreateError;
 use task_engine::core::task::TaskFilter;
 use task_engine::core::unique::key_of;
 use task_engine::{
-    Client, Context, Creation, CreationHook, Engine, Failure, NewTask, OnConflict, Refusal, Scope,
-    Task, TaskId, TaskOptions, TaskStatus, Unique,
+    Context, Creation, CreationHook, Failure, NewTask, OnConflict, Refusal, Scope, Task,
+    TaskEngine, TaskId, TaskOptions, TaskStatus, Unique,
 };
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
@@ -41,8 +41,8 @@ async fn assert_tenant(fresh: &Fresh, id: TaskId, tenant: u64) {
 }
 
 async fn hooks_see_all_client_tasks(fresh: Fresh) {
-    let plain = Client::new(fresh.store.clone());
-    let client = plain.clone().hook(OfTenant(7)).hook(|task: &mut NewTask| {
+    let plain = TaskEngine::new(fresh.store.clone());
+    let client = plain.clone().creation_hook(OfTenant(7)).creation_hook(|task: &mut NewTask| {
         assert!(task.context.as_str().contains("tenant"), "hooks have an order");
         task.queue = "tenants".into();
         Ok(())
@@ -63,15 +63,16 @@ async fn hooks_see_all_client_tasks(fresh: Fresh) {
 
 async fn hooks_see_child_tasks(fresh: Fresh) {
     let parent = fresh.create("parent", nothing()).await;
-    let engine = fresh.engine().creation_hook(OfTenant(3)).handle_class(
-        "parent",
-        TaskOptions::default(),
-        |_: serde_json::Value, cx: Context<()>| async move {
-            let one = cx.client().create(Index { customer: 1 }).await?;
-            let many = cx.client().create_many(&[task("b", nothing())]).await?;
-            Ok::<_, Failure>([one, many[0]])
-        },
-    );
+    let engine =
+        TaskEngine::new(fresh.store.clone()).creation_hook(OfTenant(3)).engine(()).handle_class(
+            "parent",
+            TaskOptions::default(),
+            |_: serde_json::Value, cx: Context<()>| async move {
+                let one = cx.create(Index { customer: 1 }).await?;
+                let many = cx.tasks().create_many(&[task("b", nothing())]).await?;
+                Ok::<_, Failure>([one, many[0]])
+            },
+        );
     let engine = start(engine);
     let parent = fresh.until_status(parent, TaskStatus::Stopped).await;
     let children: [TaskId; 2] = parent.executions[0].result.as_ref().unwrap().decode().unwrap();
@@ -83,10 +84,12 @@ async fn hooks_see_child_tasks(fresh: Fresh) {
 
 async fn creation_hook_error_reaches_caller(fresh: Fresh) {
     let client =
-        Client::new(fresh.store.clone()).hook(|task: &mut NewTask| match task.class.as_str() {
-            "forbidden" => Err(Refusal::because("not in this house")),
-            "bomb" => panic!("it went off"),
-            _ => Ok(()),
+        TaskEngine::new(fresh.store.clone()).creation_hook(|task: &mut NewTask| {
+            match task.class.as_str() {
+                "forbidden" => Err(Refusal::because("not in this house")),
+                "bomb" => panic!("it went off"),
+                _ => Ok(()),
+            }
         });
     let with = |class| [task("fine", nothing()), task(class, nothing())];
     let refused = client.create_many(&with("forbidden")).await.unwrap_err();
@@ -104,12 +107,14 @@ async fn creation_hook_error_reaches_caller(fresh: Fresh) {
 
     // In a task, it is a failure like any other.
     let parent = fresh.create("parent", nothing()).await;
-    let engine =
-        fresh.engine().creation_hook(|_: &mut NewTask| panic!("it went off again")).handle_class(
+    let engine = TaskEngine::new(fresh.store.clone())
+        .creation_hook(|_: &mut NewTask| panic!("it went off again"))
+        .engine(())
+        .handle_class(
             "parent",
             TaskOptions::default().retry(task_engine::RetryRule::never()),
             |_: serde_json::Value, cx: Context<()>| async move {
-                Ok::<_, Failure>(cx.client().create(Index { customer: 1 }).await?)
+                Ok::<_, Failure>(cx.create(Index { customer: 1 }).await?)
             },
         );
     let engine = start(engine);
@@ -147,7 +152,7 @@ async fn class_priority_orders_tasks(fresh: Fresh) {
         cx.state().lock().unwrap().push(class);
         Ok(())
     }
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     client.create(Idle).await.unwrap();
     let plain = client.create_many(&[task("plain", nothing())]).await.unwrap()[0];
     let urgent = client.create(Urgent).await.unwrap();
@@ -155,7 +160,8 @@ async fn class_priority_orders_tasks(fresh: Fresh) {
     assert_eq!(fresh.details(urgent).await.row.priority, 9);
     assert_eq!(fresh.details(plain).await.row.priority, 0);
     let ran = Ran::default();
-    let engine = Engine::new(fresh.store.clone(), ran.clone())
+    let engine = TaskEngine::new(fresh.store.clone())
+        .engine(ran.clone())
         .instance("a")
         .workers(1)
         .handle(|_: Idle, run| note("idle", run))
@@ -179,7 +185,7 @@ impl Task for Index {
 }
 
 async fn debounced_task_runs_last_parameters_once(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let engine =
         start(fresh.engine().handle(|index: Index, _: Context<()>| async move {
             Ok::<_, Failure>(index.customer)
@@ -214,7 +220,7 @@ impl Task for Report {
 }
 
 async fn class_declares_unique_key(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let report = |month: &str| Report { month: month.into() };
     let may = client.create(report("May")).await.unwrap();
     assert_eq!(client.create(report("May")).await.unwrap(), may);

@@ -149,7 +149,7 @@ impl Task for Ticking {
 }
 
 async fn retry_function_decides(fresh: Fresh) {
-    let client = task_engine::Client::new(fresh.store.clone());
+    let client = task_engine::TaskEngine::new(fresh.store.clone());
     let id = client.create(Ticking).await.unwrap();
     let engine = fresh
         .engine()
@@ -165,7 +165,7 @@ async fn retry_function_decides(fresh: Fresh) {
 }
 
 async fn panicking_retry_function_is_ignored(fresh: Fresh) {
-    let client = task_engine::Client::new(fresh.store.clone());
+    let client = task_engine::TaskEngine::new(fresh.store.clone());
     let id = client.create(Ticking).await.unwrap();
     let engine = fresh
         .engine()

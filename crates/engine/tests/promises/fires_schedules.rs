@@ -12,7 +12,8 @@ use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::store::schedules::Schedules;
 use task_engine::{
-    Context, Engine, EngineError, Failure, Json, Missed, Overlap, Schedule, Task, TaskStatus,
+    Context, Engine, EngineError, Failure, Json, Missed, Overlap, Schedule, Task, TaskEngine,
+    TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 
@@ -298,12 +299,13 @@ async fn stopped_engine_fires_nothing(fresh: Fresh) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeat_replaces_lost_schedule_wake_up() {
     let url = TestServer::shared().create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     Schedules::of(&*store).add(&often("often")).await.unwrap();
     Schedules::of(&*store).pause("often", None).await.unwrap();
     let heartbeat = (Duration::from_millis(300), Duration::from_secs(30));
-    let engine = Engine::new(store.clone(), ()).instance("a").heartbeat(heartbeat.0, heartbeat.1);
+    let engine =
+        TaskEngine::new(store.clone()).engine(()).instance("a").heartbeat(heartbeat.0, heartbeat.1);
     let engine = start(engine.handle(tick));
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -330,7 +332,7 @@ async fn heartbeat_replaces_lost_schedule_wake_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_schedule_does_not_delay_others() {
     let url = TestServer::shared().create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     for name in ["held", "free"] {
         Schedules::of(&*store).add(&often(name)).await.unwrap();
@@ -359,11 +361,17 @@ async fn locked_schedule_does_not_delay_others() {
 async fn schedules_survive_postgresql_crash() {
     let server = Arc::new(tokio::task::spawn_blocking(TestServer::start).await.unwrap());
     let url = server.create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let schedule = often("often").missed(Missed::All(1000));
     let engines = ["a", "b"].map(|name| {
-        start(Engine::new(store.clone(), ()).instance(name).handle(tick).schedule(schedule.clone()))
+        start(
+            TaskEngine::new(store.clone())
+                .engine(())
+                .instance(name)
+                .handle(tick)
+                .schedule(schedule.clone()),
+        )
     });
     let count = async |store: &PgStore| match store.schedule("often").await {
         Ok((Some(row), _)) => store.fired_slots(row.version.id, 1000).await.unwrap_or_default(),
@@ -400,7 +408,7 @@ async fn schedules_survive_postgresql_crash() {
 async fn idle_engine_ignores_ten_thousand_schedules() {
     let url = TestServer::shared().create_database().await;
     let counter = StatementCounter::start().await;
-    let store = Arc::new(PgStore::connect(&counter.url(&url)).await.unwrap());
+    let store = PgStore::connect(&counter.url(&url)).await.unwrap();
     store.migrate().await.unwrap();
     Schedules::of(&*store).add(&daily("s")).await.unwrap();
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
@@ -414,7 +422,7 @@ async fn idle_engine_ignores_ten_thousand_schedules() {
     let later = "UPDATE task_engine.schedules SET next_at = next_at + interval '1 day'";
     client.batch_execute(later).await.unwrap();
     drop(client);
-    let engine = start(handle_samples(Engine::new(store, ()).instance("idle")));
+    let engine = start(handle_samples(TaskEngine::new(store).engine(()).instance("idle")));
     let statements = counter.idle_in_six_seconds().await;
     engine.stop().await;
     assert!(!statements.is_empty(), "it sends heartbeats");

@@ -9,7 +9,7 @@ use task_engine::core::claim::ClaimIds;
 use task_engine::core::flow::{FlowPage, Origin};
 use task_engine::core::instance::NewInstance;
 use task_engine::core::recovery::Reclaim;
-use task_engine::{Client, Context, Failure, RetryRule, Task, TaskId, TaskOptions, TaskStatus};
+use task_engine::{Context, Failure, RetryRule, Task, TaskEngine, TaskId, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, TIMEOUT, on_every_store, start, task};
 
@@ -40,27 +40,30 @@ impl Task for Ancestor {
 
 /// By every door that there is: single, bulk, and for the application's own
 /// transaction. Fails once, before it creates any.
-async fn procreate(task: Ancestor, cx: Context<Client>) -> Result<String, Failure> {
+async fn procreate(task: Ancestor, cx: Context<TaskEngine>) -> Result<String, Failure> {
     if cx.attempt() == 1 {
         return Err(Failure::from("the first attempt fails"));
     }
     if task.generations > 0 {
         let child = Ancestor { generations: task.generations - 1 };
-        cx.client().create(child.clone()).await?;
+        cx.create(child.clone()).await?;
         let new = task_engine::NewTask::of(&child)?;
-        cx.client().create_many(std::slice::from_ref(&new)).await?;
-        // Not the client of the context: it stands for a transaction.
-        Client::create_many(cx.state(), &[cx.child(new)]).await?;
-        let other = cx.client().create(Ancestor { generations: 0 });
+        cx.tasks().create_many(std::slice::from_ref(&new)).await?;
+        // As for a transaction: prepared here, created elsewhere.
+        cx.state().create_many(&cx.tasks().prepare(vec![new])?).await?;
+        let other = cx.create(Ancestor { generations: 0 });
         other.correlation("another flow").await?;
     }
     assert_eq!(cx.context().decode::<serde_json::Value>()?["correlation_id"], cx.correlation_id());
     Ok(cx.correlation_id().to_owned())
 }
 
-fn engine(fresh: &Fresh) -> task_engine::Engine<Client> {
-    let client = Client::new(fresh.store.clone());
-    task_engine::Engine::new(fresh.store.clone(), client).instance("test").handle(procreate)
+fn engine(fresh: &Fresh) -> task_engine::Engine<TaskEngine> {
+    let client = TaskEngine::new(fresh.store.clone());
+    task_engine::TaskEngine::new(fresh.store.clone())
+        .engine(client)
+        .instance("test")
+        .handle(procreate)
 }
 
 /// The flow, when it has so many tasks, and all have done their work.
@@ -78,7 +81,7 @@ async fn whole_flow(fresh: &Fresh, correlation_id: &str, count: usize) -> Vec<Op
 }
 
 async fn task_knows_correlation_id(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let own = client.create(Ancestor { generations: 0 }).await.unwrap();
     let given = client.create(Ancestor { generations: 0 }).correlation("order-17").await.unwrap();
     let engine = start(engine(&fresh));
@@ -93,7 +96,7 @@ async fn task_knows_correlation_id(fresh: Fresh) {
 }
 
 async fn descendants_share_correlation_id(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let first = client.create(Ancestor { generations: 2 }).await.unwrap();
     let engine = start(engine(&fresh));
     let parents = whole_flow(&fresh, &first.to_string(), 1 + 3 + 9).await;
@@ -108,7 +111,7 @@ async fn descendants_share_correlation_id(fresh: Fresh) {
 }
 
 async fn retry_keeps_flow(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let id = client.create(Ancestor { generations: 1 }).correlation("a").await.unwrap();
     let engine = start(engine(&fresh));
     let parents = whole_flow(&fresh, "a", 4).await;
@@ -118,7 +121,7 @@ async fn retry_keeps_flow(fresh: Fresh) {
 }
 
 async fn recovery_keeps_flow(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let id = client.create(Ancestor { generations: 1 }).correlation("a").await.unwrap();
     let doomed = NewInstance {
         name: "doomed".to_owned(),
@@ -151,7 +154,7 @@ async fn recovery_keeps_flow(fresh: Fresh) {
 }
 
 async fn children_inherit_trace_context(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let traced = client.create(Ancestor { generations: 2 }).traceparent(TRACE);
     let id = traced.correlation("a").await.unwrap();
     let engine = start(engine(&fresh));
@@ -168,7 +171,7 @@ async fn children_inherit_trace_context(fresh: Fresh) {
 }
 
 async fn invalid_correlation_or_trace_is_refused(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let child = || client.create(Ancestor { generations: 0 });
     for bad in ["", "a\nb", &"x".repeat(201)] {
         let error = child().correlation(bad).await.unwrap_err().to_string();

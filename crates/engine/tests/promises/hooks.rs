@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use task_engine::hooks::Budget;
 use task_engine::hooks::Next;
-use task_engine::{Context, Engine, Failure, Hook, Json, RetryRule, Task, TaskOptions, TaskStatus};
+use task_engine::{
+    Context, Engine, Failure, Hook, Json, RetryRule, Task, TaskEngine, TaskOptions, TaskStatus,
+};
 
 use crate::store::{Fresh, nothing, on_every_store, start};
 
@@ -156,7 +158,8 @@ async fn hook_extends_handler_input(fresh: Fresh) {
         let tenant = cx.extensions().get::<Tenant>().ok_or("no tenant")?;
         Ok::<_, Failure>(tenant.0.clone())
     };
-    let engine = Engine::new(fresh.store.clone(), "state".to_owned())
+    let engine = TaskEngine::new(fresh.store.clone())
+        .engine("state".to_owned())
         .instance("test")
         .hook(FindTenant)
         .handle_class("a", once(), move |_: serde_json::Value, cx: Context<String>| async move {

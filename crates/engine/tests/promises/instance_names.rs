@@ -10,7 +10,7 @@ use task_engine::core::instance::InstanceId;
 use task_engine::core::instance::NewInstance;
 use task_engine::core::queue::Lanes;
 use task_engine::samples::handle_samples;
-use task_engine::{Engine, EngineError, Recovery, TaskId, TaskOptions, TaskStatus};
+use task_engine::{EngineError, Recovery, TaskEngine, TaskId, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, TIMEOUT, on_every_store, start};
 
@@ -200,7 +200,7 @@ async fn until_names(fresh: &Fresh, wanted: &[String]) {
 }
 
 async fn default_names_do_not_collide(fresh: Fresh) {
-    let unnamed = || start(handle_samples(Engine::new(fresh.store.clone(), ())));
+    let unnamed = || start(handle_samples(TaskEngine::new(fresh.store.clone()).engine(())));
     let host = task_engine::core::process::host_name();
     let names = [host.clone(), format!("{host}-2"), format!("{host}-3")];
     // At the same time: both look before one of them has registered.
@@ -230,7 +230,7 @@ async fn restart_recovers_gone_process_at_once(fresh: Fresh) {
     let (_, id) = crash_of(&fresh, "other", lease, gone).await;
     let instance = fresh.store.instances(Some("other")).await.unwrap().remove(0);
     assert!(!instance.is_alive() && instance.process_gone, "known at once: {instance:?}");
-    let engine = start(handle_samples(Engine::new(fresh.store.clone(), ())));
+    let engine = start(handle_samples(TaskEngine::new(fresh.store.clone()).engine(())));
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
     engine.stop().await;
     assert_eq!(task.executions[0].error.as_ref().unwrap().exception, TaskError::INSTANCE_LOST);

@@ -1,21 +1,20 @@
 //! A problem of one part of an engine does not affect the others.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
-use task_engine::{Context, Engine, Failure, Schedule, TaskOptions, TaskStatus};
+use task_engine::{Context, Failure, Schedule, TaskEngine, TaskOptions, TaskStatus};
 use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
 
 use crate::store::{TIMEOUT, nothing, start, task};
 
-async fn store_and_client() -> (Arc<PgStore>, tokio_postgres::Client) {
+async fn store_and_client() -> (PgStore, tokio_postgres::Client) {
     store_and_client_on(&TestServer::shared().create_database().await).await
 }
 
-async fn store_and_client_on(url: &str) -> (Arc<PgStore>, tokio_postgres::Client) {
-    let store = Arc::new(PgStore::connect(url).await.unwrap());
+async fn store_and_client_on(url: &str) -> (PgStore, tokio_postgres::Client) {
+    let store = PgStore::connect(url).await.unwrap();
     store.migrate().await.unwrap();
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -31,7 +30,8 @@ async fn hanging_log_does_not_block_connection() {
     // Its connections are none of the engine's.
     let store = PgStore::connect(&url).await.unwrap();
     let engine = start(
-        Engine::new(of_the_engine, ())
+        TaskEngine::new(of_the_engine)
+            .engine(())
             .instance("a")
             .handle_class(
                 "speaks",
@@ -82,11 +82,13 @@ async fn unreadable_schedule_stops_no_other() {
     let (store, client) = store_and_client().await;
     let often =
         Schedule::every("often", Duration::from_millis(100)).new_task(task("silent", nothing()));
-    let engine = start(Engine::new(store.clone(), ()).instance("a").schedule(often).handle_class(
-        "silent",
-        TaskOptions::default(),
-        |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
-    ));
+    let engine = start(
+        TaskEngine::new(store.clone()).engine(()).instance("a").schedule(often).handle_class(
+            "silent",
+            TaskOptions::default(),
+            |_: serde_json::Value, _: Context<()>| async { Ok::<_, Failure>(()) },
+        ),
+    );
     let fired = async |beyond: i64| {
         let begun = Instant::now();
         loop {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use task_engine::core::report::LogFilter;
 use task_engine::{
-    Client, Context, Engine, EngineError, Failure, Json, RetryRule, Task, TaskOptions, TaskStatus,
+    Context, Engine, EngineError, Failure, Json, RetryRule, Task, TaskEngine, TaskOptions,
+    TaskStatus,
 };
 
 use crate::store::{Fresh, on_every_store, start};
@@ -58,7 +59,7 @@ async fn charge(task: Charge, cx: Context<()>) -> Result<String, Failure> {
 }
 
 async fn only_handler_sees_secrets(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let mut ids = Vec::new();
     for how in [How::Fail, How::Panic, How::Succeed] {
         let card = Card { number: CANARY.to_owned() };
@@ -112,7 +113,7 @@ async fn invalid_secret_path_is_refused() {
     }
     let fresh = crate::store::sqlite().await;
     let words = "class odd: \"a..b\" is not the path of a secret parameter";
-    let error = Client::new(fresh.store.clone()).create(Odd).await.unwrap_err().to_string();
+    let error = TaskEngine::new(fresh.store.clone()).create(Odd).await.unwrap_err().to_string();
     assert!(error.starts_with(words), "{error}");
     let engine: Engine<()> = fresh.engine().handle(|_: Odd, _| async { Ok::<_, Failure>(()) });
     match engine.run().await {

@@ -9,8 +9,9 @@ use task_engine::core::report::{LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogFil
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{
-    Context, Engine, Failure, LogLevel, RetryRule, Store, Task, TaskId, TaskOptions, TaskStatus,
+    Context, Failure, LogLevel, RetryRule, Store, Task, TaskEngine, TaskId, TaskOptions, TaskStatus,
 };
+
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
@@ -249,12 +250,12 @@ async fn reports_after_end_are_ignored(fresh: Fresh) {
 async fn database_crash_loses_no_line() {
     let server = Arc::new(tokio::task::spawn_blocking(TestServer::start).await.unwrap());
     let url = server.create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let mut signals = Signals::listen();
     let id = store.create(&[task("speaks", nothing())]).await.unwrap()[0];
     let goes_on: &'static Notify = Box::leak(Box::default());
-    let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
+    let engine = start(TaskEngine::new(store.clone()).engine(()).instance("a").handle_class(
         "speaks",
         TaskOptions::default(),
         move |_: serde_json::Value, cx: Context<()>| async move {
@@ -312,7 +313,7 @@ async fn until_lines(store: &PgStore, id: TaskId, lines: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unwritable_logs_do_not_delay_results() {
     let url = TestServer::shared().create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let (mut other, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
@@ -322,7 +323,7 @@ async fn unwritable_logs_do_not_delay_results() {
     lock.batch_execute(logs).await.unwrap();
     let tasks: Vec<_> = (0..20).map(|_| task("speaks", nothing())).collect();
     let ids = store.create(&tasks).await.unwrap();
-    let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
+    let engine = start(TaskEngine::new(store.clone()).engine(()).instance("a").handle_class(
         "speaks",
         TaskOptions::default(),
         |_: serde_json::Value, cx: Context<()>| async move {

@@ -174,7 +174,7 @@ async fn work_goes_on_without_figures(fresh: Fresh, spoil: impl AsyncFnOnce()) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_rollups_do_not_stop_postgresql() {
     let url = TestServer::shared().create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -188,7 +188,7 @@ async fn missing_rollups_do_not_stop_postgresql() {
 async fn missing_rollups_do_not_stop_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tasks.db");
-    let store = Arc::new(SqliteStore::open(&path).unwrap());
+    let store = SqliteStore::open(&path).unwrap();
     store.migrate().await.unwrap();
     work_goes_on_without_figures(Fresh::on(store), async || {
         let by_hand = rusqlite::Connection::open(&path).unwrap();

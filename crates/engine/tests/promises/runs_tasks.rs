@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use task_engine::core::task::ExecutionStatus;
-use task_engine::{Client, Context, Engine, EngineError, Failure, Task, TaskOptions, TaskStatus};
+use task_engine::{Context, EngineError, Failure, Task, TaskEngine, TaskOptions, TaskStatus};
 
 use crate::store::{Fresh, nothing, on_every_store, start, task};
 
@@ -34,9 +34,10 @@ async fn greet(task: Greet, cx: Context<String>) -> Result<String, Failure> {
 }
 
 async fn typed_task_gets_state_stores_result(fresh: Fresh) {
-    let client = Client::new(fresh.store.clone());
+    let client = TaskEngine::new(fresh.store.clone());
     let id = client.create(Greet { name: "Ada".into() }).await.unwrap();
-    let engine = Engine::new(fresh.store.clone(), "Hello".to_owned()).instance("a").handle(greet);
+    let engine =
+        TaskEngine::new(fresh.store.clone()).engine("Hello".to_owned()).instance("a").handle(greet);
     let engine = start(engine);
     let task = fresh.until_status(id, TaskStatus::Stopped).await;
     assert_eq!(engine.stop().await, Default::default());
@@ -101,7 +102,9 @@ async fn higher_priority_runs_first(fresh: Fresh) {
 async fn engine_claims_known_classes_only(fresh: Fresh) {
     let stranger = fresh.create("stranger", nothing()).await;
     let known = fresh.create("greet", json!({"name": "Ada"})).await;
-    let engine = start(Engine::new(fresh.store.clone(), String::new()).instance("a").handle(greet));
+    let engine = start(
+        TaskEngine::new(fresh.store.clone()).engine(String::new()).instance("a").handle(greet),
+    );
     fresh.until_status(known, TaskStatus::Stopped).await;
     engine.stop().await;
     let stranger = fresh.details(stranger).await;
@@ -136,14 +139,15 @@ async fn two_engines_share_tasks(fresh: Fresh) {
 
 async fn task_creates_tasks(fresh: Fresh) {
     let parent = fresh.create("parent", nothing()).await;
-    let engine = Engine::new(fresh.store.clone(), "Hello".to_owned())
+    let engine = TaskEngine::new(fresh.store.clone())
+        .engine("Hello".to_owned())
         .instance("a")
         .handle(greet)
         .handle_class(
             "parent",
             TaskOptions::default(),
             |_: serde_json::Value, cx: Context<String>| async move {
-                let child = cx.client().create(Greet { name: "child".into() }).await?;
+                let child = cx.create(Greet { name: "child".into() }).await?;
                 Ok::<_, Failure>(child)
             },
         );
@@ -160,7 +164,8 @@ async fn engine_without_workers_is_refused(fresh: Fresh) {
 }
 
 async fn duplicate_handlers_are_refused(fresh: Fresh) {
-    let engine = Engine::new(fresh.store.clone(), String::new()).handle(greet).handle(greet);
+    let engine =
+        TaskEngine::new(fresh.store.clone()).engine(String::new()).handle(greet).handle(greet);
     let Err(EngineError::TwoHandlers { class, first, second }) =
         engine.run_until(std::future::pending()).await
     else {

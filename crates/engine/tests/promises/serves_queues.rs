@@ -1,6 +1,5 @@
 //! Queues with dedicated workers, reserved workers, and pauses.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -276,10 +275,8 @@ async fn paused_queue_leaves_engine_idle() {
     let url = task_engine_test_harness::TestServer::shared().create_database().await;
     let counter = StatementCounter::start().await;
     let store = task_engine::postgres::PgStore::connect(&counter.url(&url)).await.unwrap();
-    let store = Arc::new(store);
-    let engine = task_engine::Engine::new(store.clone(), ()).instance("paused");
-    engine.migrate().await.unwrap();
-    let store: Arc<dyn task_engine::Store> = store;
+    let engine = task_engine::TaskEngine::new(store.clone()).engine(()).instance("paused");
+    store.migrate().await.unwrap();
     store.pause_queue(&QueuePause::new("mail", None).unwrap()).await.unwrap();
     store.create(&vec![waits("mail", 0.0); 100]).await.unwrap();
     let engine = start(handle_samples(engine.queue("mail", 5).queue("default", 5).reserve(5, 1)));

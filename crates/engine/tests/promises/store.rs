@@ -9,7 +9,7 @@ use task_engine::core::task::TaskDetails;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{
-    Engine, EngineError, Json, NewTask, StopHandle, Stopped, Store, TaskId, TaskStatus,
+    Engine, EngineError, Json, NewTask, StopHandle, Stopped, Store, TaskEngine, TaskId, TaskStatus,
 };
 use task_engine_test_harness::TestServer;
 
@@ -58,8 +58,8 @@ pub(crate) async fn sqlite() -> Fresh {
 }
 
 impl Fresh {
-    pub(crate) fn on(store: Arc<dyn Store>) -> Self {
-        Self { store, folder: None, url: String::new() }
+    pub(crate) fn on(store: impl Into<Arc<dyn Store>>) -> Self {
+        Self { store: store.into(), folder: None, url: String::new() }
     }
 
     /// The file of the store, if it is one.
@@ -76,7 +76,7 @@ impl Fresh {
     }
 
     pub(crate) fn engine(&self) -> Engine<()> {
-        Engine::new(self.store.clone(), ()).instance("test")
+        TaskEngine::new(self.store.clone()).engine(()).instance("test")
     }
 
     pub(crate) async fn create(&self, class: &str, parameters: serde_json::Value) -> TaskId {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
-use task_engine::{Context, Engine, Failure, Store, TaskOptions, TaskStatus};
+use task_engine::{Context, Failure, Store, TaskEngine, TaskOptions, TaskStatus};
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
@@ -17,11 +17,11 @@ use crate::store::{TIMEOUT, nothing, start, task};
 async fn postgresql_crash_loses_nothing() {
     let server = Arc::new(tokio::task::spawn_blocking(TestServer::start).await.unwrap());
     let url = server.create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let done: &'static AtomicU64 = Box::leak(Box::default());
     let engines = ["a", "b"].map(|name| {
-        start(Engine::new(store.clone(), ()).instance(name).handle_class(
+        start(TaskEngine::new(store.clone()).engine(()).instance(name).handle_class(
             "count",
             TaskOptions::default(),
             move |_: serde_json::Value, _: Context<()>| async move {
@@ -74,13 +74,13 @@ async fn postgresql_crash_loses_nothing() {
 async fn result_survives_refused_connections() {
     let server = TestServer::shared();
     let url = server.create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let mut signals = Signals::listen();
     let ids = store.create(&[task("wait", nothing())]).await.unwrap();
     let (begun, may_end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (begins, ends) = (begun.clone(), may_end.clone());
-    let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
+    let engine = start(TaskEngine::new(store.clone()).engine(()).instance("a").handle_class(
         "wait",
         TaskOptions::default(),
         move |_: serde_json::Value, _: Context<()>| {
@@ -126,7 +126,7 @@ async fn result_survives_refused_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_tasks_do_not_block_others() {
     let url = TestServer::shared().create_database().await;
-    let store = Arc::new(PgStore::connect(&url).await.unwrap());
+    let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     let mut tasks: Vec<_> = (0..100).map(|_| task("count", nothing()).priority(1)).collect();
     tasks.extend((0..20).map(|_| task("count", nothing())));
@@ -137,14 +137,15 @@ async fn locked_tasks_do_not_block_others() {
     let lock = "SELECT task_id FROM task_engine.waiting_tasks ORDER BY task_id LIMIT 30 FOR UPDATE";
     forgotten.query(lock, &[]).await.unwrap();
     let done: &'static AtomicU64 = Box::leak(Box::default());
-    let engine = start(Engine::new(store.clone(), ()).instance("a").workers(3).handle_class(
-        "count",
-        TaskOptions::default(),
-        move |_: serde_json::Value, _: Context<()>| async move {
-            done.fetch_add(1, Ordering::Relaxed);
-            Ok::<_, Failure>(())
-        },
-    ));
+    let engine =
+        start(TaskEngine::new(store.clone()).engine(()).instance("a").workers(3).handle_class(
+            "count",
+            TaskOptions::default(),
+            move |_: serde_json::Value, _: Context<()>| async move {
+                done.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Failure>(())
+            },
+        ));
     until(|| done.load(Ordering::Relaxed) == 90).await;
     forgotten.rollback().await.unwrap();
     until(|| done.load(Ordering::Relaxed) == 120).await;

@@ -85,7 +85,7 @@ async fn idle_engine_sends_few_statements() {
     let url = task_engine_test_harness::TestServer::shared().create_database().await;
     let counter = StatementCounter::start().await;
     let store = task_engine::postgres::PgStore::connect(&counter.url(&url)).await.unwrap();
-    let engine = task_engine::Engine::new(std::sync::Arc::new(store), ()).instance("idle");
+    let engine = task_engine::TaskEngine::new(store).engine(()).instance("idle");
     let engine = start(handle_samples(engine));
     let statements = counter.idle_in_six_seconds().await;
     engine.stop().await;

@@ -21,7 +21,7 @@ fn names(created: &CreatedTasks<SendMail>) -> Vec<&str> {
 #[tokio::test]
 async fn created_tasks_have_details() {
     let harness = harness().await;
-    let client = harness.client();
+    let client = harness.tasks();
     client.create(mail("ada")).await.unwrap();
     let wait = Duration::from_secs(600);
     client.create(mail("bob")).after(wait).priority(5).queue("mail").await.unwrap();
@@ -56,7 +56,7 @@ async fn missing_task_message_lists_others() {
     assert!(words.contains(expected), "{words}");
     assert!(words.ends_with("none of this class was"), "{words}");
 
-    let client = harness.client();
+    let client = harness.tasks();
     client.create(mail("bob")).await.unwrap();
     client.create(SendMail { to: "ada".into(), words: 8 }).await.unwrap();
     client.create(Again).await.unwrap();
@@ -76,7 +76,7 @@ async fn missing_task_message_lists_others() {
 async fn secrets_are_compared_not_shown() {
     let harness = harness().await;
     let login = |password: &str| Login { user: "ada".into(), password: password.into() };
-    harness.client().create(login("hunter2")).await.unwrap();
+    harness.tasks().create(login("hunter2")).await.unwrap();
     let created = harness.assert_created(&login("hunter2")).await;
     assert_eq!(created.password, "hunter2", "the test itself may see it");
     let words = panic_of(harness.assert_created(&login("letmein"))).await;
@@ -90,7 +90,7 @@ async fn sqlite_transaction_shows_own_creations() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("app.db");
     let harness = Harness::open(&file, engine).await;
-    harness.client().create(mail("before")).await.unwrap();
+    harness.tasks().create(mail("before")).await.unwrap();
     let mut connection = rusqlite::Connection::open(&file).unwrap();
     assert!(created_in::<SendMail>(&connection).is_empty(), "all of it has committed");
     let mut transaction = connection.transaction().unwrap();
@@ -113,8 +113,8 @@ async fn sqlite_transaction_shows_own_creations() {
 async fn postgresql_transaction_shows_own_creations() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
-    let harness = Harness::on(std::sync::Arc::new(store), engine).await;
-    harness.client().create(mail("before")).await.unwrap();
+    let harness = Harness::on(store, engine).await;
+    harness.tasks().create(mail("before")).await.unwrap();
     let (mut client, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -129,7 +129,7 @@ async fn postgresql_transaction_shows_own_creations() {
     schema.create_in(&undone, &[new("undone")]).await.unwrap();
     undone.rollback().await.unwrap();
     // Somebody else's commit after this one has begun is visible here.
-    harness.client().create(mail("meanwhile")).await.unwrap();
+    harness.tasks().create(mail("meanwhile")).await.unwrap();
     let created = created_in_postgres::<SendMail>(&schema, &transaction).await;
     assert_eq!(names(&created), ["a", "b"]);
     assert_eq!(created.assert_contains(&mail("b")).priority, 4);
@@ -145,12 +145,12 @@ async fn sqlx_transaction_shows_own_creations() {
     use task_engine::testing::created_in_sqlx;
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
-    let harness = Harness::on(std::sync::Arc::new(store), engine).await;
+    let harness = Harness::on(store, engine).await;
     let mut connection = PgConnection::connect(&url).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
     let schema = Schema::default();
     schema.create_in_sqlx(&mut transaction, &[new("a")]).await.unwrap();
-    harness.client().create(mail("meanwhile")).await.unwrap();
+    harness.tasks().create(mail("meanwhile")).await.unwrap();
     let created = created_in_sqlx::<SendMail>(&schema, &mut transaction).await;
     assert_eq!(names(&created), ["a"]);
     transaction.rollback().await.unwrap();

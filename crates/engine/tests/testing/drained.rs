@@ -6,7 +6,7 @@ use task_engine::core::claim::ClaimIds;
 use task_engine::core::instance::NewInstance;
 use task_engine::core::queue::{Lanes, QueuePause};
 use task_engine::testing::Harness;
-use task_engine::{CancelReport, Engine, Json, NewTask, Recovery, TaskStatus};
+use task_engine::{CancelReport, Json, NewTask, Recovery, TaskStatus};
 use task_engine_test_harness::TestServer;
 
 use crate::tasks::{Again, Newsletter, SendMail, engine, harness, mail, panic_of};
@@ -18,8 +18,8 @@ fn readers(names: &[&str]) -> Newsletter {
 #[tokio::test]
 async fn drain_runs_tasks_created_meanwhile() {
     let harness = harness().await;
-    harness.client().create(readers(&["ada", "busy", "unknown"])).await.unwrap();
-    harness.client().create(mail("later")).after(Duration::from_secs(60)).await.unwrap();
+    harness.tasks().create(readers(&["ada", "busy", "unknown"])).await.unwrap();
+    harness.tasks().create(mail("later")).after(Duration::from_secs(60)).await.unwrap();
     let drained = harness.drain().await;
     let ran: Vec<_> = drained.iter().map(|one| (one.class.as_str(), one.status)).collect();
     let expected = [
@@ -39,8 +39,8 @@ async fn drain_runs_tasks_created_meanwhile() {
 
 #[tokio::test]
 async fn drain_runs_highest_priority_first() {
-    let harness = Harness::new(|store| engine(store).queues(["default", "mail"])).await;
-    let client = harness.client();
+    let harness = Harness::new(|tasks| engine(tasks).queues(["default", "mail"])).await;
+    let client = harness.tasks();
     client.create(mail("last")).priority(-1).await.unwrap();
     client.create(mail("second")).await.unwrap();
     client.create(mail("first")).queue("mail").priority(9).await.unwrap();
@@ -52,7 +52,7 @@ async fn drain_runs_highest_priority_first() {
 #[tokio::test]
 async fn drain_until_quiet_runs_retries() {
     let harness = harness().await;
-    let client = harness.client();
+    let client = harness.tasks();
     let before = harness.now().await;
     client.create(mail("busy")).await.unwrap();
     client.create(mail("later")).after(Duration::from_secs(86_400)).await.unwrap();
@@ -68,7 +68,7 @@ async fn drain_until_quiet_runs_retries() {
 #[tokio::test]
 async fn passed_over_tasks_have_reasons() {
     let harness = harness().await;
-    let client = harness.client();
+    let client = harness.tasks();
     client.create(mail("ada")).queue("elsewhere").await.unwrap();
     let unknown = NewTask::new("unknown", Json::empty_object()).unwrap();
     client.create_many(&[unknown]).await.unwrap();
@@ -91,7 +91,7 @@ async fn passed_over_tasks_have_reasons() {
 #[tokio::test]
 async fn endless_drain_panics() {
     let harness = harness().await.limit(20);
-    harness.client().create(Again).await.unwrap();
+    harness.tasks().create(Again).await.unwrap();
     let words = panic_of(harness.drain()).await;
     assert!(words.contains("21 tasks have run, and there is no end to it"), "{words}");
     assert!(words.contains("(again)"), "{words}");
@@ -99,10 +99,10 @@ async fn endless_drain_panics() {
 
 #[tokio::test]
 async fn performed_task_can_be_cancelled() {
-    let harness = Harness::new(|store| {
+    let harness = Harness::new(|tasks| {
         // Without the time limit of its class.
         let options = task_engine::TaskOptions::default();
-        Engine::new(store, crate::tasks::App::default()).handle_class(
+        tasks.engine(crate::tasks::App::default()).handle_class(
             "long",
             options,
             async |_: serde_json::Value, cx: task_engine::Context<crate::tasks::App>| {
@@ -114,10 +114,10 @@ async fn performed_task_can_be_cancelled() {
     })
     .await;
     let long = NewTask::new("long", Json::empty_object()).unwrap();
-    let id = harness.client().create_many(&[long]).await.unwrap()[0];
+    let id = harness.tasks().create_many(&[long]).await.unwrap()[0];
     let cancel = async {
         harness.state().begun.notified().await;
-        harness.client().cancel(id).await.unwrap()
+        harness.tasks().cancel(id).await.unwrap()
     };
     let (drained, report) = tokio::join!(harness.drain(), cancel);
     assert_eq!(report, CancelReport::Requested);
@@ -128,9 +128,9 @@ async fn performed_task_can_be_cancelled() {
 #[tokio::test]
 async fn moved_clock_expires_leases() {
     for recovery in [Recovery::Auto, Recovery::Manual] {
-        let harness = Harness::new(|store| engine(store).recovery(recovery)).await;
+        let harness = Harness::new(|tasks| engine(tasks).recovery(recovery)).await;
         let store = harness.store();
-        harness.client().create(mail("ada")).await.unwrap();
+        harness.tasks().create(mail("ada")).await.unwrap();
         // An engine that claims the task and sends no more heartbeats.
         let dead = NewInstance {
             name: "dead".into(),
@@ -167,8 +167,8 @@ async fn task_completes_in_transaction() {
     let file = folder.path().join("app.db");
     let app = Connection::open(&file).unwrap();
     app.execute_batch("CREATE TABLE effects (n)").unwrap();
-    let harness = Harness::open(&file, |store| {
-        Engine::new(store, file.clone()).handle_blocking(
+    let harness = Harness::open(&file, |tasks| {
+        tasks.engine(file.clone()).handle_blocking(
             |task: SendMail, cx: task_engine::Context<std::path::PathBuf>| {
                 let mut connection = Connection::open(cx.state())?;
                 let transaction = connection.transaction()?;
@@ -194,8 +194,8 @@ async fn task_completes_in_transaction() {
 async fn harness_runs_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     let store = task_engine::postgres::PgStore::connect(&url).await.unwrap();
-    let harness = Harness::on(std::sync::Arc::new(store), engine).await;
-    harness.client().create(readers(&["ada", "unknown"])).await.unwrap();
+    let harness = Harness::on(store, engine).await;
+    harness.tasks().create(readers(&["ada", "unknown"])).await.unwrap();
     let drained = harness.drain().await;
     let ran: Vec<_> = drained.iter().map(|one| one.status).collect();
     assert_eq!(ran, [TaskStatus::Stopped, TaskStatus::Stopped, TaskStatus::Failed], "{drained}");

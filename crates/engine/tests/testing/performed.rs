@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use task_engine::testing::Harness;
-use task_engine::{Context, Engine, Failure, Json, NewTask, TaskOptions, TaskStatus};
+use task_engine::{Context, Failure, Json, NewTask, TaskOptions, TaskStatus};
 
 use crate::tasks::{Login, Newsletter, SendMail, harness, mail, panic_of};
 
@@ -50,7 +50,7 @@ async fn undecodable_parameters_fail_like_production() {
 #[tokio::test]
 async fn perform_runs_nothing_else() {
     let harness = harness().await;
-    harness.client().create(mail("waits")).priority(99).await.unwrap();
+    harness.tasks().create(mail("waits")).priority(99).await.unwrap();
     assert!(harness.perform(mail("busy")).await.will_be_retried());
     assert_eq!(harness.state().sent.load(Ordering::Relaxed), 0);
     // The one that waited, and not the other again.
@@ -93,9 +93,9 @@ async fn misuse_of_harness_is_explained() {
     async fn handler(_: serde_json::Value, _: Context<()>) -> Result<(), Failure> {
         Ok(())
     }
-    let twice = Harness::new(|store| {
+    let twice = Harness::new(|tasks| {
         let options = TaskOptions::default();
-        let engine = Engine::new(store, ()).handle_class("a", options.clone(), handler);
+        let engine = tasks.engine(()).handle_class("a", options.clone(), handler);
         engine.handle_class("a", options, handler)
     });
     let words = panic_of(twice).await;

@@ -1,12 +1,11 @@
 //! The application that these tests are about.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::testing::Harness;
-use task_engine::{Context, Engine, Failure, Hook, Json, RetryRule, Store, Task, TaskOptions};
+use task_engine::{Context, Engine, Failure, Hook, Json, RetryRule, Task, TaskEngine, TaskOptions};
 
 #[derive(Default)]
 pub(crate) struct App {
@@ -70,7 +69,7 @@ impl Task for Newsletter {
 
 async fn newsletter(task: Newsletter, cx: Context<App>) -> Result<usize, Failure> {
     for reader in &task.readers {
-        cx.client().create(mail(reader)).priority(3).await?;
+        cx.create(mail(reader)).priority(3).await?;
     }
     Ok(task.readers.len())
 }
@@ -83,7 +82,7 @@ impl Task for Again {
 }
 
 async fn again(_: Again, cx: Context<App>) -> Result<(), Failure> {
-    cx.client().create(Again).await?;
+    cx.create(Again).await?;
     Ok(())
 }
 
@@ -118,8 +117,9 @@ impl Hook<App> for AddOne {
 }
 
 /// As an application makes its engine, for production and for tests.
-pub(crate) fn engine(store: Arc<dyn Store>) -> Engine<App> {
-    Engine::new(store, App::default())
+pub(crate) fn engine(tasks: TaskEngine) -> Engine<App> {
+    tasks
+        .engine(App::default())
         .handle(send_mail)
         .handle(newsletter)
         .handle(again)

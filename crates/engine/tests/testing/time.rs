@@ -13,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[tokio::test]
 async fn advance_makes_tasks_due() {
     let harness = harness().await;
-    harness.client().create(mail("later")).after(HOUR).await.unwrap();
+    harness.tasks().create(mail("later")).after(HOUR).await.unwrap();
     assert!(harness.drain().await.is_empty());
     harness.advance(HOUR - Duration::from_secs(60)).await;
     assert!(harness.drain().await.is_empty(), "a minute is missing");
@@ -24,7 +24,7 @@ async fn advance_makes_tasks_due() {
 #[tokio::test]
 async fn snoozed_task_runs_when_advanced() {
     let harness = harness().await;
-    harness.client().create(mail("limited")).await.unwrap();
+    harness.tasks().create(mail("limited")).await.unwrap();
     let drained = harness.drain().await;
     let snoozed = &drained[0];
     assert!(snoozed.is_snoozed() && !snoozed.will_be_retried(), "{drained}");
@@ -40,7 +40,7 @@ async fn schedules_fire() {
         let every_hour = Schedule::cron("mails", "0 * * * *").task(&mail("ada"));
         every_hour.missed(Missed::All(10))
     };
-    let harness = Harness::new(|store| engine(store).schedule(schedule())).await;
+    let harness = Harness::new(|tasks| engine(tasks).schedule(schedule())).await;
     assert!(harness.drain().await.is_empty());
     harness.advance(HOUR).await;
     assert_eq!(harness.drain().await.of::<SendMail>().len(), 1);
@@ -79,8 +79,8 @@ async fn application_shares_moved_clock() {
 #[tokio::test]
 async fn clock_move_wakes_real_engine() {
     let harness = harness().await;
-    let id = harness.client().create(mail("later")).after(HOUR).await.unwrap();
-    let engine = engine(harness.store());
+    let id = harness.tasks().create(mail("later")).after(HOUR).await.unwrap();
+    let engine = engine(harness.tasks());
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until(std::future::pending()));
     harness.advance(HOUR).await;
@@ -119,7 +119,7 @@ async fn clock_stops_at_maximum() {
     let harness = harness().await;
     harness.advance(Duration::MAX).await;
     harness.advance(Duration::MAX).await;
-    harness.client().create(mail("ada")).await.unwrap();
+    harness.tasks().create(mail("ada")).await.unwrap();
     harness.drain().await.assert_all_done();
     assert!(harness.now().await.to_string().starts_with("9000-"));
 }

@@ -17,7 +17,7 @@ struct Site {
 async fn site(limits: Limits) -> Site {
     let store = SqliteStore::open_in_memory().unwrap();
     store.migrate().await.unwrap();
-    let dashboard = Dashboard::new(Arc::new(store), Access::open_to(Role::Admin));
+    let dashboard = Dashboard::new(store, Access::open_to(Role::Admin));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
     let serving = tokio::spawn(serve_within(limits, dashboard, listener, stop.clone()));

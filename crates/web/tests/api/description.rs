@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use task_engine::{Context, Engine, Failure, Task};
+use task_engine::{Context, Failure, Task, TaskEngine};
 use task_engine_conformance::waiting::wait_for;
 use task_engine_web::{Dashboard, Role};
 
@@ -249,7 +249,7 @@ async fn filled() -> (Tables, Client) {
         cx.progress(50.0, "half");
         if work.fails { Err(Failure::no_retry("no")) } else { Ok(json!({"n": 1})) }
     }
-    let engine = Engine::new(tables.store.clone(), ()).instance("one").handle(work);
+    let engine = TaskEngine::new(tables.store.clone()).engine(()).instance("one").handle(work);
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until(std::future::pending()));
     wait_for("both have ended", async || {

@@ -1,7 +1,7 @@
 //! The whole API, on both stores.
 
 use serde_json::{Value, json};
-use task_engine::{Engine, Failure};
+use task_engine::{Failure, TaskEngine};
 use task_engine_conformance::waiting::wait_for;
 
 use crate::client::{Client, Tables, postgres, sqlite};
@@ -249,7 +249,7 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
     }
     let created = client.post("/api/v1/tasks", &json!({"class": "fails"})).await.ok();
     let id = id_of(&created);
-    let engine = Engine::new(tables.store.clone(), ()).instance("a/b").handle(fails);
+    let engine = TaskEngine::new(tables.store.clone()).engine(()).instance("a/b").handle(fails);
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until(std::future::pending()));
     let path = format!("/api/v1/tasks/{id}");

@@ -1,0 +1,191 @@
+//! The creation of one task.
+
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use task_engine_core::retry::RetryOverride;
+use task_engine_core::task::{InvalidTask, NewTask, TaskId};
+use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
+use task_engine_store::error::StoreError;
+
+use crate::tasks::TaskEngine;
+use crate::transaction::Transaction;
+
+/// Builder of a task. Awaiting it creates the task and returns an `A`: the id, or for
+/// a unique task a [`Creation`].
+#[derive(Debug)]
+#[must_use = "nothing is created until this is awaited"]
+pub struct Create<'a, A = TaskId> {
+    tasks: &'a TaskEngine,
+    task: Result<NewTask, InvalidTask>,
+    answer: PhantomData<fn() -> A>,
+}
+
+impl<'a, A> Create<'a, A> {
+    /// Runs it at a time.
+    pub fn at(self, time: Timestamp) -> Self {
+        self.with(|task| Ok(task.at(time)))
+    }
+
+    /// Runs it after a wait.
+    pub fn after(self, wait: Duration) -> Self {
+        self.with(|task| Ok(task.after(wait)))
+    }
+
+    /// Sets its priority: higher runs first.
+    pub fn priority(self, priority: i32) -> Self {
+        self.with(|task| Ok(task.priority(priority)))
+    }
+
+    /// Puts it into a queue.
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        self.with(|task| task.queue(queue))
+    }
+
+    /// Gives it a retry rule of its own: see [`NewTask::retry`].
+    pub fn retry(self, rule: impl Into<RetryOverride>) -> Self {
+        self.with(|task| Ok(task.retry(rule)))
+    }
+
+    /// Makes it unique by this key within its class: if another task with the key
+    /// waits or runs, that one is kept and returned.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use task_engine::{Creation, OnConflict, Scope, Task, TaskEngine};
+    /// # async fn example<T: Task + Clone>(tasks: TaskEngine, index: T) -> Result<(), Box<dyn std::error::Error>> {
+    /// match tasks.create(index.clone()).unique("customer 7").await? {
+    ///     Creation::Created(id) => println!("task {id} is new"),
+    ///     Creation::Kept(id) | Creation::Replaced(id) => println!("task {id} existed"),
+    /// }
+    /// // Debounce: runs five seconds after the last of many creations.
+    /// let wait = Duration::from_secs(5);
+    /// let index = tasks.create(index).after(wait).unique("customer 7");
+    /// index.scope(Scope::Waiting).on_conflict(OnConflict::Replace).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn unique(self, key: impl Into<String>) -> Create<'a, Creation> {
+        let task = self.task.and_then(|task| task.unique(Unique::by(key)));
+        Create { tasks: self.tasks, task, answer: PhantomData }
+    }
+
+    /// Sets the flow that it belongs to: see [`NewTask::correlation`].
+    pub fn correlation(self, id: impl AsRef<str>) -> Self {
+        self.with(|task| task.correlation(id))
+    }
+
+    /// Sets the span that it was created under: see [`NewTask::traceparent`].
+    pub fn traceparent(self, text: impl AsRef<str>) -> Self {
+        self.with(|task| task.traceparent(text))
+    }
+
+    fn with(mut self, change: impl FnOnce(NewTask) -> Result<NewTask, InvalidTask>) -> Self {
+        self.task = self.task.and_then(change);
+        self
+    }
+}
+
+impl Create<'_, Creation> {
+    /// Which tasks with the same key conflict. Default: [`Scope::Active`].
+    pub fn scope(self, scope: Scope) -> Self {
+        self.with_unique(|unique| unique.scope(scope))
+    }
+
+    /// What happens on a conflict. Default: [`OnConflict::Keep`].
+    pub fn on_conflict(self, answer: OnConflict) -> Self {
+        self.with_unique(|unique| unique.on_conflict(answer))
+    }
+
+    fn with_unique(self, change: impl FnOnce(Unique) -> Unique) -> Self {
+        self.with(|mut task| match task.unique.take() {
+            Some(unique) => task.unique(change(unique)),
+            None => Ok(task),
+        })
+    }
+}
+
+impl<'a, A: From<Creation> + Send + 'static> Create<'a, A> {
+    pub(crate) fn new(tasks: &'a TaskEngine, task: Result<NewTask, InvalidTask>) -> Self {
+        Create { tasks, task, answer: PhantomData }
+    }
+
+    /// Creates the task in a transaction of the application, in the database of the
+    /// tasks: the task exists if the transaction commits. The transaction is one of
+    /// tokio-postgres, of sqlx (feature `sqlx`) or of rusqlite. With the first two,
+    /// this returns a future; with rusqlite, the result itself.
+    ///
+    /// ```no_run
+    /// # use task_engine::{Task, TaskEngine, postgres::tokio_postgres};
+    /// # async fn example<T: Task>(tasks: TaskEngine, mut client: tokio_postgres::Client, mail: T) -> Result<(), Box<dyn std::error::Error>> {
+    /// let tx = client.transaction().await?;
+    /// tx.execute("INSERT INTO orders (customer) VALUES ('ada')", &[]).await?;
+    /// tasks.create(mail).in_tx(&tx).await?;
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// A unique task does not start before the transaction ends, and no other
+    /// transaction creates a task with its key meanwhile. Two transactions that use the
+    /// same keys in a different order may deadlock; one of them fails with an error
+    /// that [is temporary](task_engine_store::error::StoreError::is_temporary).
+    pub fn in_tx<X: Transaction>(self, transaction: X) -> X::Answer<Result<A, CreateError>> {
+        let Self { tasks, task, .. } = self;
+        let task = task.map_err(CreateError::from).and_then(|task| tasks.prepare(vec![task]));
+        let created = transaction.create(tasks.store().schema_name(), task);
+        X::map(created, |created| Ok(created?[0].into()))
+    }
+}
+
+impl<'a, A: From<Creation>> IntoFuture for Create<'a, A> {
+    type Output = Result<A, CreateError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<A, CreateError>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let (tasks, task) = (self.tasks, self.task);
+        Box::pin(async move {
+            let task = tasks.prepared(task?)?;
+            Ok(tasks.insert(std::slice::from_ref(&task)).await?[0].into())
+        })
+    }
+}
+
+/// Why tasks were not created. None of the call was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The task is invalid.
+    #[error(transparent)]
+    Task(#[from] InvalidTask),
+    /// The store failed or refused it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A creation hook refused it.
+    #[error("a task of class {class} was refused by the creation hook {hook}: {why}")]
+    Refused {
+        /// The class of the task.
+        class: String,
+        /// The hook.
+        hook: String,
+        /// Its reason.
+        why: String,
+    },
+    /// A creation hook made it invalid.
+    #[error("the creation hook {hook} made a task that cannot be stored: {why}")]
+    InvalidAfterHook {
+        /// The hook.
+        hook: String,
+        /// What is wrong.
+        why: InvalidTask,
+    },
+    /// A creation hook panicked.
+    #[error("the creation hook {hook} panicked: {why}")]
+    HookPanicked {
+        /// The hook.
+        hook: String,
+        /// The message of the panic.
+        why: String,
+    },
+}

@@ -1,0 +1,250 @@
+//! The entry of an application: creates tasks, reads them, and makes engines.
+
+use std::sync::Arc;
+
+use task_engine_core::flow;
+use task_engine_core::flow::Origin;
+use task_engine_core::task::{NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow};
+use task_engine_core::traceparent::Traceparent;
+use task_engine_core::unique::Creation;
+use task_engine_store::contract::{CancelReport, Store};
+use task_engine_store::error::StoreError;
+use task_engine_store::schedules::Schedules;
+
+use crate::create::{Create, CreateError};
+use crate::creation_hook::{CreationHook, CreationHooks};
+use crate::database_url::DatabaseUrl;
+use crate::engine::Engine;
+#[cfg(feature = "postgres")]
+use crate::pool::CreationPool;
+use crate::transaction::Transaction;
+
+/// The tasks of one database: creates them, reads them, cancels them, and makes
+/// [engines](Self::engine) that run them. Cheap to clone.
+///
+/// ```
+/// use std::time::Duration;
+/// use task_engine::{NewTask, Task, TaskEngine};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct SendMail { to: String }
+/// impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tasks = TaskEngine::connect("sqlite::memory:").await?;   // or postgres://…
+/// tasks.migrate().await?;
+/// tasks.create(SendMail { to: "ada".into() }).await?;
+/// let later = Duration::from_secs(3600);
+/// let id = tasks.create(SendMail { to: "bob".into() }).after(later).queue("mail").await?;
+/// tasks.cancel(id).await?;
+/// // Many at once, all or none.
+/// let all = ["eve", "joe"].map(|to| NewTask::of(&SendMail { to: to.into() }));
+/// tasks.create_many(&all.into_iter().collect::<Result<Vec<_>, _>>()?).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct TaskEngine {
+    store: Arc<dyn Store>,
+    /// The application's pool: tasks are created on its connections.
+    #[cfg(feature = "postgres")]
+    pool: Option<Arc<dyn CreationPool>>,
+    hooks: CreationHooks,
+    /// The parent of every task that is created here.
+    parent: Option<Arc<Origin>>,
+}
+
+impl TaskEngine {
+    /// Connects to the database of a URL: `postgres://user:password@host:5432/database`,
+    /// `sqlite:tasks.db`, or `sqlite::memory:` for tests.
+    ///
+    /// The tables are created by [`migrate`](Self::migrate), and by the first engine
+    /// that runs. For another schema of PostgreSQL, see [`new`](Self::new).
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Ok(Self::new(DatabaseUrl::parse(url)?.connect().await?))
+    }
+
+    /// Connects to PostgreSQL, and creates tasks on connections of the application's
+    /// pool: one of deadpool-postgres, or `PgPool` of sqlx (feature `sqlx`).
+    ///
+    /// The URL is for connections that only this crate uses: an engine listens for
+    /// notifications and sends heartbeats, which must not wait for a pool. They are
+    /// opened when they are first needed, so a program that only creates tasks opens
+    /// none.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "sqlx")]
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use task_engine::{TaskEngine, postgres::sqlx};
+    /// let url = "postgres://app@localhost/shop";
+    /// let pool = sqlx::PgPool::connect(url).await?;
+    /// let tasks = TaskEngine::from_pool(url, pool.clone())?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub fn from_pool(url: &str, pool: impl CreationPool) -> Result<Self, StoreError> {
+        let store = task_engine_postgres::PgStore::connect_lazily(url)?;
+        Ok(Self { pool: Some(Arc::new(pool)), ..Self::new(store) })
+    }
+
+    /// The tasks of a store that was opened before: a `PgStore`, an `SqliteStore`, or
+    /// another implementation of [`Store`].
+    #[must_use]
+    pub fn new(store: impl Into<Arc<dyn Store>>) -> Self {
+        Self {
+            store: store.into(),
+            #[cfg(feature = "postgres")]
+            pool: None,
+            hooks: CreationHooks::default(),
+            parent: None,
+        }
+    }
+
+    /// The same with one more hook on creation, which runs after the others: see
+    /// [`CreationHook`]. Tasks that are created by tasks of its [engines](Self::engine)
+    /// pass it, too.
+    #[must_use]
+    pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
+        self.hooks.add(hook);
+        self
+    }
+
+    /// Creates the tables, or brings them to this version. Returns the applied
+    /// migrations.
+    pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
+        self.store.migrate().await
+    }
+
+    /// An engine for these tasks, with the application's state: see [`Engine`].
+    pub fn engine<S: Send + Sync + 'static>(&self, state: S) -> Engine<S> {
+        Engine::new(self.clone(), state)
+    }
+
+    /// The store, for everything that is not here: statistics, searches, repair.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Everything about one task; `None` if it does not exist.
+    pub async fn get(&self, id: TaskId) -> Result<Option<TaskDetails>, StoreError> {
+        self.store.task(id).await
+    }
+
+    /// A page of tasks, newest first.
+    pub async fn list(&self, filter: &TaskFilter) -> Result<Vec<TaskRow>, StoreError> {
+        self.store.tasks(filter).await
+    }
+
+    /// Creates one task. Returns a builder; await it to create the task.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use task_engine::{Task, TaskEngine};
+    /// # async fn example<T: Task + Clone>(tasks: TaskEngine, mail: T) -> Result<(), Box<dyn std::error::Error>> {
+    /// tasks.create(mail.clone()).await?;
+    /// tasks.create(mail).after(Duration::from_secs(600)).priority(5).await?;
+    /// # Ok(()) }
+    /// ```
+    #[allow(clippy::needless_pass_by_value)] // A created task is not used again.
+    pub fn create<T: Task>(&self, task: T) -> Create<'_> {
+        Create::new(self, NewTask::of(&task))
+    }
+
+    /// The schedules of the store.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules<'_> {
+        Schedules::of(&*self.store)
+    }
+
+    /// Creates many tasks, all or none, in one call. The ids are in order.
+    pub async fn create_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, CreateError> {
+        let creations = self.create_each(tasks).await?;
+        Ok(creations.into_iter().map(Creation::id).collect())
+    }
+
+    /// As [`create_many`](Self::create_many), and returns for each whether it was
+    /// created: a unique task may exist already.
+    pub async fn create_each(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, CreateError> {
+        let span = Traceparent::current();
+        if self.hooks.is_empty() && self.parent.is_none() && span.is_none() {
+            return Ok(self.insert(tasks).await?);
+        }
+        let tasks = self.prepare_under(span, tasks.to_vec())?;
+        Ok(self.insert(&tasks).await?)
+    }
+
+    /// Creates many tasks in a transaction of the application: see [`Create::in_tx`].
+    pub fn create_many_in<X: Transaction>(
+        &self,
+        transaction: X,
+        tasks: Vec<NewTask>,
+    ) -> X::Answer<Result<Vec<TaskId>, CreateError>> {
+        let created = transaction.create(self.store.schema_name(), self.prepare(tasks));
+        X::map(created, |created| Ok(created?.into_iter().map(Creation::id).collect()))
+    }
+
+    /// Stores tasks that are prepared.
+    pub(crate) async fn insert(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, StoreError> {
+        #[cfg(feature = "postgres")]
+        if let Some(pool) = &self.pool {
+            return pool.create(self.store.schema_name(), tasks).await;
+        }
+        self.store.create_each(tasks).await
+    }
+
+    /// A task with its parent, correlation id and span, and the changes of the hooks.
+    pub(crate) fn prepared(&self, task: NewTask) -> Result<NewTask, CreateError> {
+        let mut task = self.stamped(task);
+        self.hooks.apply(&mut task)?;
+        Ok(task)
+    }
+
+    /// Tasks as they would be created here, for a driver that [`Transaction`] does not
+    /// support: with parent, correlation id and span, and with the changes of the hooks.
+    pub fn prepare(&self, tasks: Vec<NewTask>) -> Result<Vec<NewTask>, CreateError> {
+        self.prepare_under(Traceparent::current(), tasks)
+    }
+
+    fn prepare_under(
+        &self,
+        span: Option<Traceparent>,
+        tasks: Vec<NewTask>,
+    ) -> Result<Vec<NewTask>, CreateError> {
+        let prepare = |task| {
+            let mut task = self.stamped_under(span, task);
+            self.hooks.apply(&mut task)?;
+            Ok(task)
+        };
+        tasks.into_iter().map(prepare).collect()
+    }
+
+    /// The same, whose tasks have this parent: for [`Context::tasks`](crate::Context::tasks).
+    pub(crate) fn within(&self, parent: Origin) -> Self {
+        Self { parent: Some(Arc::new(parent)), ..self.clone() }
+    }
+
+    /// A task with its parent, correlation id and span, without the hooks.
+    pub(crate) fn stamped(&self, task: NewTask) -> NewTask {
+        self.stamped_under(Traceparent::current(), task)
+    }
+
+    fn stamped_under(&self, span: Option<Traceparent>, mut task: NewTask) -> NewTask {
+        if let Some(span) = span {
+            flow::fill_traceparent(&mut task, span);
+        }
+        match (&self.parent, span) {
+            (Some(parent), _) => return parent.stamp(task),
+            (None, Some(span)) => flow::fill_correlation(&mut task, span),
+            (None, None) => {}
+        }
+        task
+    }
+
+    /// Cancels a task: at once if it waits, by request if it runs. The execution of a
+    /// running task shows later how its code reacted.
+    pub async fn cancel(&self, id: TaskId) -> Result<CancelReport, StoreError> {
+        let reports = self.store.cancel(&[id]).await?;
+        Ok(reports.first().copied().unwrap_or(CancelReport::NotFound))
+    }
+}

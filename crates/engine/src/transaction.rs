@@ -1,0 +1,154 @@
+//! Transactions of the application in the database of the tasks.
+
+use task_engine_core::completion::Completion;
+use task_engine_core::task::NewTask;
+use task_engine_core::unique::Creation;
+use task_engine_store::error::StoreError;
+
+use crate::create::CreateError;
+
+/// A transaction that tasks can be created in ([`Create::in_tx`](crate::Create::in_tx))
+/// and completed in ([`Context::complete_in`](crate::Context::complete_in)): a
+/// `Transaction` of tokio-postgres, of sqlx (with the feature `sqlx`, also a
+/// `PgConnection`), or of rusqlite (also a `Connection`), by reference.
+pub trait Transaction: sealed::Sealed + Sized {
+    /// What the calls return: a future of a `T`, or the `T` itself, as the driver works.
+    type Answer<T: Send + 'static>;
+
+    /// Creates tasks, if they could be prepared.
+    #[doc(hidden)]
+    fn create(
+        self,
+        schema: &str,
+        tasks: Result<Vec<NewTask>, CreateError>,
+    ) -> Self::Answer<Result<Vec<Creation>, CreateError>>;
+
+    /// Writes a completion, if there is one to write.
+    #[doc(hidden)]
+    fn complete(
+        self,
+        completion: Result<Completion, StoreError>,
+    ) -> Self::Answer<Result<(), StoreError>>;
+
+    /// Changes the value of an answer.
+    #[doc(hidden)]
+    fn map<T: Send + 'static, U: Send + 'static>(
+        answer: Self::Answer<T>,
+        change: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Self::Answer<U>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A driver whose calls are futures. `$connection` makes what the store's functions take.
+#[cfg(feature = "postgres")]
+macro_rules! asynchronous {
+    ($a:lifetime, $transaction:ty, |$this:ident| $connection:expr, $create:ident, $complete:ident) => {
+        impl<$a> sealed::Sealed for $transaction {}
+
+        impl<$a> Transaction for $transaction {
+            type Answer<T: Send + 'static> = Pin<Box<dyn Future<Output = T> + Send + $a>>;
+
+            fn create(
+                self,
+                schema: &str,
+                tasks: Result<Vec<NewTask>, CreateError>,
+            ) -> Self::Answer<Result<Vec<Creation>, CreateError>> {
+                let schema = Schema::named(schema);
+                let $this = self;
+                Box::pin(async move { Ok(schema?.$create($connection, &tasks?).await?) })
+            }
+
+            fn complete(
+                self,
+                completion: Result<Completion, StoreError>,
+            ) -> Self::Answer<Result<(), StoreError>> {
+                let $this = self;
+                Box::pin(async move {
+                    let completion = completion?;
+                    Schema::named(&completion.schema)?.$complete($connection, &completion).await
+                })
+            }
+
+            fn map<T: Send + 'static, U: Send + 'static>(
+                answer: Self::Answer<T>,
+                change: impl FnOnce(T) -> U + Send + 'static,
+            ) -> Self::Answer<U> {
+                Box::pin(async move { change(answer.await) })
+            }
+        }
+    };
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::pin::Pin;
+
+    use task_engine_postgres::{Schema, tokio_postgres};
+
+    use super::{Completion, CreateError, Creation, NewTask, StoreError, Transaction, sealed};
+
+    asynchronous!('a, &'a tokio_postgres::Transaction<'_>, |tx| tx, create_each_in, complete_in);
+    asynchronous!('a, &'a mut tokio_postgres::Transaction<'_>, |tx| &*tx, create_each_in, complete_in);
+}
+
+#[cfg(feature = "sqlx")]
+mod sqlx {
+    use std::pin::Pin;
+
+    use task_engine_postgres::{Schema, sqlx};
+
+    use super::{Completion, CreateError, Creation, NewTask, StoreError, Transaction, sealed};
+
+    asynchronous!('a, &'a mut sqlx::PgConnection, |tx| tx, create_each_in_sqlx, complete_in_sqlx);
+    asynchronous!(
+        'a,
+        &'a mut sqlx::Transaction<'_, sqlx::Postgres>,
+        |tx| &mut **tx,
+        create_each_in_sqlx,
+        complete_in_sqlx
+    );
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use task_engine_sqlite::{complete_in, create_each_in, rusqlite};
+
+    use super::{Completion, CreateError, Creation, NewTask, StoreError, Transaction, sealed};
+
+    macro_rules! immediate {
+        ($($transaction:ty),*) => {$(
+            impl sealed::Sealed for $transaction {}
+
+            impl Transaction for $transaction {
+                type Answer<T: Send + 'static> = T;
+
+                fn create(
+                    self,
+                    _: &str,
+                    tasks: Result<Vec<NewTask>, CreateError>,
+                ) -> Result<Vec<Creation>, CreateError> {
+                    Ok(create_each_in(self, &tasks?)?)
+                }
+
+                fn complete(
+                    self,
+                    completion: Result<Completion, StoreError>,
+                ) -> Result<(), StoreError> {
+                    complete_in(self, &completion?)
+                }
+
+                fn map<T: Send + 'static, U: Send + 'static>(
+                    answer: T,
+                    change: impl FnOnce(T) -> U + Send + 'static,
+                ) -> U {
+                    change(answer)
+                }
+            }
+        )*};
+    }
+
+    immediate!(&rusqlite::Connection, &rusqlite::Transaction<'_>, &mut rusqlite::Transaction<'_>);
+}
