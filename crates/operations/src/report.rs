@@ -93,8 +93,8 @@ outcomes! {
     SkippedRunning "skipped_running" Skipped "was skipped: running", "were skipped: running";
     /// A successful task stays as it is.
     SkippedSucceeded "skipped_succeeded" Skipped
-        "was skipped: succeeded (use `rerun` to run it again)",
-        "were skipped: succeeded (use `rerun` to run them again)";
+        "was skipped: succeeded (`rerun` creates it again)",
+        "were skipped: succeeded (`rerun` creates them again)";
     /// A failed task stays as it is.
     SkippedFailed "skipped_failed" Skipped "was skipped: failed", "were skipped: failed";
     /// An ended task that its engine has not released yet stays as it is.

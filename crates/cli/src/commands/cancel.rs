@@ -92,15 +92,15 @@ impl CancelWait<'_> {
             let waited = self.since.elapsed();
             if self.limit.is_some_and(|limit| waited >= limit) {
                 return Err(CliError::Failure(format!(
-                    "{} of {} are still running {} after the request; the request stays",
+                    "still running {} after the request: {} of {}; the request stays",
+                    span(waited),
                     open.len(),
-                    count(all, "task"),
-                    span(waited)
+                    count(all, "task")
                 )));
             }
             if waited >= QUIET_FOR && !std::mem::replace(&mut said_once, true) {
                 self.console.message(format_args!(
-                    "{} of {} have not ended yet; the request stays if you stop this command",
+                    "Not ended yet: {} of {}. The request stays if you stop this command.",
                     open.len(),
                     count(all, "task")
                 ));

@@ -191,7 +191,7 @@ fn pause_any(app: &App, viewer: &Viewer) -> Markup {
                     label { "Queue" input type="text" name="name" required maxlength="200"; }
                     (parts::reason_field())
                 }
-                p .soft { "The pause holds until the queue is resumed, also for tasks that are created later." }
+                p .soft { "The queue stays paused until it is resumed, also for tasks that are created later." }
                 button { "Pause" }
             }
         }

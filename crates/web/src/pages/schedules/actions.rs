@@ -40,7 +40,7 @@ pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
         to: "/actions/run-schedule",
         fields: &[("name", name), ("once", &one_time())],
         label: "Run now",
-        consequence: "Creates one task of it, due at once, beside those of its times",
+        consequence: "Creates one task now, besides those of its slots",
         class: "plain",
         shortcut: None,
     };
@@ -52,7 +52,7 @@ pub(super) fn resume_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
         to: "/actions/resume-schedule",
         fields: &[("name", name)],
         label: "Resume",
-        consequence: "It fires again from now on; times that passed meanwhile do not",
+        consequence: "It fires again from now on; slots that passed meanwhile are skipped",
         class: "plain",
         shortcut: None,
     };
@@ -65,7 +65,7 @@ fn pause_form<'a>(viewer: &'a Viewer, name: &'a str) -> ReasonForm<'a> {
         back: &viewer.here,
         name,
         verb: "Pause",
-        consequence: "It does not fire until it is resumed. Tasks that it has created go on.",
+        consequence: "It does not fire until it is resumed. Tasks that it has created are not affected.",
         danger: false,
     }
 }
@@ -76,7 +76,7 @@ fn remove_form(name: &str) -> ReasonForm<'_> {
         back: "/schedules",
         name,
         verb: "Remove",
-        consequence: "It is removed with the record of what it fired; its tasks stay. An application that declares it brings it back at its next start. This cannot be undone.",
+        consequence: "It is removed with its history; its tasks stay. An application that declares it brings it back at its next start. This cannot be undone.",
         danger: true,
     }
 }

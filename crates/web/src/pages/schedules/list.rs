@@ -48,7 +48,7 @@ pub(crate) async fn page(
         section .card #schedules data-live {
             @if rows.is_empty() && query.after.is_none() {
                 (parts::empty(
-                    "There is no schedule. One creates a task whenever its time comes:",
+                    "There are no schedules. Add one, which creates a task at each of its times:",
                     "task-engine schedules add tidy WaitingTask '{\"waiting_time\": 1}' --every 15m",
                 ))
             } @else {

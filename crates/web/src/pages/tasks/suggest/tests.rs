@@ -16,7 +16,7 @@ fn suggestions(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_offered_fits_what_was_typed() {
+fn suggestions_match_typed_text() {
     assert_eq!(suggestions("").len(), FIELDS.len());
     assert_eq!(suggestions("st"), ["status", "started"]);
     assert_eq!(suggestions("status"), ["status=", "status!="]);
