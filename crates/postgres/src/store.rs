@@ -10,7 +10,7 @@ use task_engine_store::error::StoreError;
 use tokio::runtime::Runtime;
 
 use crate::connection::{Connections, Connector, Purpose};
-use crate::failover::LogWatch;
+use crate::failover::WalWatch;
 use crate::schema::Schema;
 
 /// Tasks in PostgreSQL. Cheap to clone.
@@ -23,7 +23,7 @@ pub struct PgStore {
 pub(crate) struct StoreInner {
     pub(crate) connections: Connections,
     pub(crate) schema: Schema,
-    pub(crate) log_watch: LogWatch,
+    pub(crate) log_watch: WalWatch,
     _io: IoRuntime,
 }
 
@@ -78,7 +78,7 @@ impl PgStore {
         let handle = io.handle().clone();
         let io = IoRuntime(Some(io));
         let connections = Connections::new(Connector::new(url, handle, purpose)?)?;
-        let inner = StoreInner { connections, schema, log_watch: LogWatch::default(), _io: io };
+        let inner = StoreInner { connections, schema, log_watch: WalWatch::default(), _io: io };
         Ok(Self { inner: Arc::new(inner) })
     }
 
