@@ -165,11 +165,11 @@ impl Attributes {
             "queue" => self.queue = errors.keep(name_text(meta, name)?),
             "priority" => {
                 let expression = value(meta, &KNOWN)?;
-                self.priority = errors.keep(integer(&expression, "a priority", &KNOWN[2]));
+                self.priority = errors.keep(integer(&expression, (i32::MIN, i32::MAX), &KNOWN[2]));
             }
             "retries" => {
                 let expression = value(meta, &KNOWN)?;
-                self.retries = errors.keep(integer(&expression, "a number of retries", &KNOWN[3]));
+                self.retries = errors.keep(integer(&expression, (0, u32::MAX), &KNOWN[3]));
             }
             "backoff" => {
                 let text = text(meta, &KNOWN)?;
@@ -331,10 +331,10 @@ fn name_text(meta: &ParseNestedMeta<'_>, what: &str) -> syn::Result<syn::Result<
     Ok(Err(syn::Error::new(text.span(), message)))
 }
 
-fn integer<T: std::str::FromStr>(
+fn integer<T: std::str::FromStr + std::fmt::Display>(
     expression: &Expr,
-    what: &str,
-    (_, example): &(&str, &str),
+    (least, most): (T, T),
+    (name, example): &(&str, &str),
 ) -> syn::Result<T> {
     let digits = match expression {
         Expr::Lit(literal) => match &literal.lit {
@@ -351,10 +351,9 @@ fn integer<T: std::str::FromStr>(
         _ => None,
     };
     digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
-        let sign = if what == "a priority" { "" } else { " from 0" };
         syn::Error::new_spanned(
             expression,
-            format!("{what} is a whole number{sign} of at most 32 bits; write `{example}`"),
+            format!("`{name}` is a whole number from {least} to {most}; write `{example}`"),
         )
     })
 }

@@ -302,7 +302,7 @@ fn check_key(
         _ if key.fields.is_empty() => return Vec::new(),
         _ => {
             errors.add(
-                place,
+                text.span(),
                 "a key cannot name fields of an enum; write `unique` alone for a key of all parameters, or implement `Task` by hand",
             );
             return Vec::new();
@@ -311,12 +311,12 @@ fn check_key(
     let mut expressions = Vec::new();
     for path in &key.fields {
         if !names.contains(&path[0]) {
-            errors.add(place, no_such_field(input, &path[0], &names));
+            errors.add(text.span(), no_such_field(input, &path[0], &names));
             continue;
         }
         if let Some(secret) = attributes.secrets.iter().find(|secret| contains(secret, path)) {
             errors.add(
-                place,
+                text.span(),
                 format!(
                     "the key contains the secret {:?}, and keys are visible; use another field",
                     secret.value()
@@ -409,8 +409,8 @@ mod tests {
             ("#[task(colour = 5)] struct A;", "known are class, queue"),
             ("#[task(queue = \"a\", queue = \"b\")] struct A;", "`queue` is given twice"),
             ("#[task(queue = \"a\")] #[task(queue = \"b\")] struct A;", "given twice"),
-            ("#[task(priority = 3000000000)] struct A;", "whole number of at most 32 bits"),
-            ("#[task(retries = -1)] struct A;", "whole number from 0"),
+            ("#[task(priority = 3000000000)] struct A;", "from -2147483648 to 2147483647"),
+            ("#[task(retries = -1)] struct A;", "whole number from 0 to"),
             ("#[task(retries = \"5\")] struct A;", "write `retries = 5`"),
             ("#[task(timeout = \"30\")] struct A;", "write \\\"30s\\\""),
             ("#[task(timeout = \"0s\")] struct A;", "remove `timeout`"),
