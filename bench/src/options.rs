@@ -134,7 +134,7 @@ pub(crate) enum Scenario {
     StartUp,
     /// Costs of an idle engine
     Idle,
-    /// How long a claim measurements that leaves alone what waits in other queues, of
+    /// How long a claim takes that leaves alone what waits in other queues, of
     /// other classes, and of other priorities
     Claim,
 }

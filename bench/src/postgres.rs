@@ -69,7 +69,7 @@ WHERE backend_type = 'client backend' AND application_name <> $1
 const TABLES: &str = "SELECT format('%I.%I', schemaname, tablename)
 FROM pg_tables WHERE schemaname = $1 AND tablename NOT IN ('migrations', 'audit')";
 
-/// How long the server's side of a closed connection may measurement to go.
+/// How long the server's side of a closed connection may take to go.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl PostgresDatabase {

@@ -1,12 +1,18 @@
 //! The arguments. Values are parsed here, once; commands get typed ones.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use task_engine::TaskStatus;
+use task_engine_core::filter::Filter;
 
+use crate::change::SelectionArgs;
 use crate::commands::{
-    audit, cancel, check, completions, create, delete, demo, doctor, edit, errors, export, import,
-    instances, logs, man, prune, queues, recover, rerun, retry, schedules, show, start, stats,
-    tail, tasks, tokens, top, trace, verify, wait, web, why,
+    audit, cancel, check, completions, create, demo, doctor, edit, errors, export, import,
+    instances, logs, man, prune, queues, recover, schedules, show, start, stats, tail, tasks,
+    tokens, top, trace, verify, wait, web, why,
 };
+use crate::console::now;
+use crate::error::CliError;
 
 /// Background tasks on PostgreSQL or SQLite: applications create tasks, engines
 /// execute them. `task-engine demo` shows it in a few seconds.
@@ -37,7 +43,7 @@ pub(crate) struct Common {
     pub(crate) quiet: bool,
 }
 
-/// The arguments of each command have its help text. The order is that of the
+/// The help text of a command is here or at its arguments. The order is that of the
 /// groups in `help`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -64,11 +70,31 @@ pub(crate) enum Command {
     Wait(wait::Arguments),
 
     Create(create::Arguments),
-    Retry(retry::Arguments),
+    /// Send failed or cancelled tasks back to wait
+    ///
+    /// A failed or cancelled task gets all of its retries again; a waiting one runs
+    /// now. Tasks that run or have succeeded are left alone. A filter without a
+    /// status matches failed tasks: cancelled ones were cancelled on purpose, so name
+    /// that status to retry them.
+    #[command(after_help = FILTERS)]
+    Retry(SelectionArgs),
     Cancel(cancel::Arguments),
-    Rerun(rerun::Arguments),
+    /// Create tasks again, with the same class and parameters
+    ///
+    /// A new task has the class, parameters, queue and priority of the old one, is due
+    /// at once, and belongs to the same flow; its context names the old one
+    /// (`rerun_of`). The old one stays as it is. A filter without a status matches
+    /// tasks that have ended.
+    #[command(after_help = FILTERS)]
+    Rerun(SelectionArgs),
     Edit(edit::Arguments),
-    Delete(delete::Arguments),
+    /// Delete ended tasks, with everything recorded about them
+    ///
+    /// A task that waits or runs is never deleted: `cancel` it first. This cannot be
+    /// undone. A filter without a status matches tasks that have ended. For tasks of
+    /// a certain age, see `prune`.
+    #[command(after_help = FILTERS)]
+    Delete(SelectionArgs),
     Prune(prune::Arguments),
 
     #[command(alias = "queue")]
@@ -122,6 +148,42 @@ Environment:
   NO_COLOR                  no colours
 
 Results go to standard output, everything else to standard error.";
+
+/// For the help of every command that takes a filter.
+pub(crate) const FILTERS: &str = r#"Filters:
+  A filter has terms like status=failed; a task matches if all of them hold.
+    status=failed,cancelled          one of several; != for none of them
+                                     waiting, running, stopped (or succeeded),
+                                     failed, cancelled
+    class=send_mail queue!=mail      also instance=web-1, correlation=order-17
+    error~"429 too many"             has this text in it, in either case; !~ if not
+    created>now-2h                   later than 2 hours ago; also updated, due
+    created<now-2h                   earlier than 2 hours ago
+    created>2026-12-24               later than this time
+    'started<2026-12-24T03:10:00Z' 'ended>2026-12-24T03:00:00Z'
+                                     ran between the two, by the last attempt
+    priority>=5 id>=100 attempts>3   also retries
+    params.user.id=42                a field of the parameters; also context.…
+  A shell needs single quotes around a term with < or > or spaces: 'created>now-2h'."#;
+
+/// Reads one of these statuses; `succeeded` is `stopped`.
+pub(crate) fn status_of(
+    statuses: &[TaskStatus],
+) -> impl TypedValueParser<Value = TaskStatus> + use<> {
+    let values = statuses.iter().map(|status| {
+        let value = PossibleValue::new(status.as_str());
+        if *status == TaskStatus::Stopped { value.alias(TaskStatus::SUCCEEDED) } else { value }
+    });
+    PossibleValuesParser::new(values.collect::<Vec<_>>()).try_map(|text| text.parse::<TaskStatus>())
+}
+
+/// Reads a filter, and shows where it is wrong.
+pub(crate) fn filter(words: &[String]) -> Result<Filter, CliError> {
+    Filter::parse_words(words, now().time_zone()).map_err(|(word, bad)| {
+        let arrow = " ".repeat(bad.at - 1);
+        CliError::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
+    })
+}
 
 #[cfg(test)]
 mod tests {

@@ -3,15 +3,19 @@
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use serde::Serialize;
+use task_engine::Store;
 
 use crate::args::Common;
-use crate::database::{DEFAULT_URL, Database, URL_VARIABLE};
+use crate::database::{DEFAULT_URL, Database, OpenMode, URL_VARIABLE};
 use crate::error::CliError;
 use crate::escape::escape_lines;
 use crate::executables::{self, ConfigPurpose};
+use crate::json_output::write_json_line;
 
 /// The output of this run, and its database.
 #[derive(Debug)]
@@ -29,8 +33,27 @@ impl Console {
         BufWriter::new(io::stdout().lock())
     }
 
+    /// Prints a result.
+    pub(crate) fn print(&self, text: impl Display) -> Result<(), CliError> {
+        let mut out = self.results();
+        writeln!(out, "{text}")?;
+        Ok(out.flush()?)
+    }
+
+    /// Prints values as JSON, one a line.
+    pub(crate) fn print_json<T: Serialize>(
+        &self,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<(), CliError> {
+        let mut out = self.results();
+        for value in values {
+            write_json_line(&mut out, &value)?;
+        }
+        Ok(out.flush()?)
+    }
+
     /// A message beside the results.
-    pub(crate) fn say(&self, message: impl Display) {
+    pub(crate) fn message(&self, message: impl Display) {
         if !self.common.quiet {
             to_stderr(&message);
         }
@@ -51,6 +74,11 @@ impl Console {
     /// Whether a progress bar may be drawn.
     pub(crate) fn may_animate(&self) -> bool {
         !self.common.quiet && !self.common.verbose && io::stderr().is_terminal()
+    }
+
+    /// Opens the database of this run, which must exist.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, CliError> {
+        self.database()?.open(OpenMode::MustExist).await
     }
 
     /// The database of this run: by option, by environment, by task-engine.toml

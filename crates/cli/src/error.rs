@@ -4,8 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use task_engine::{EngineError, StoreError};
+use task_engine_operations::OperationError;
 
 use crate::console::quoted;
+use crate::escape::escape;
 
 /// Why a command failed. Scripts depend on the exit codes.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +96,23 @@ impl From<io::Error> for CliError {
             Self::OutputClosed
         } else {
             Self::Failure(format!("could not write the output: {error}"))
+        }
+    }
+}
+
+impl From<OperationError> for CliError {
+    fn from(error: OperationError) -> Self {
+        let text = escape(&error.to_string()).into_owned();
+        match error {
+            OperationError::Invalid { pointer, .. } if pointer.starts_with("/parameters") => {
+                Self::Usage(format!("parameters: {text}"))
+            }
+            OperationError::Invalid { .. } => Self::Usage(text),
+            OperationError::NotFound(_) => Self::NotFound(text),
+            OperationError::Conflict(_) | OperationError::KeyReused(_) => Self::Conflict(text),
+            OperationError::Store(error) => error.into(),
+            OperationError::Partial { .. } => Self::Partial(text),
+            _ => Self::Failure(text),
         }
     }
 }

@@ -1,13 +1,12 @@
 //! The command `task-engine`: run, create, watch and repair tasks.
 //!
 //! # Map
-//! - `args`: the arguments; `help`: the help in groups, and unknown commands;
+//! - `args`: the arguments, and filters; `help`: the help in groups, and unknown commands;
 //! - `commands`: one file a command;
 //! - `database`: reads a database URL and opens the database;
-//! - `operator`: the user who types a command, for operations and their audit entries;
 //! - `error`: errors and their exit codes;
 //! - `signals`: SIGTERM, SIGINT and SIGHUP;
-//! - `filter_args`, `bulk`: the selection of tasks, and operations on many of them;
+//! - `change`: the user as the operator, and operations on many tasks;
 //! - `console`, `log`, `table`, `json_output`: output;
 //! - `pools`: workers and queues as arguments and as text;
 //! - `times`, `escape`, `pretty`: pure functions; text that pages show, too, is in
@@ -18,21 +17,19 @@
 //! - `web`: the dashboard beside an engine, or on its own.
 
 mod args;
-mod bulk;
+mod change;
 mod commands;
 mod console;
 mod database;
 mod error;
 mod escape;
 mod executables;
-mod filter_args;
 #[cfg(test)]
 mod fuzz;
 mod help;
 mod json_output;
 mod log;
 mod log_follow;
-mod operator;
 mod parameters;
 mod pools;
 mod pretty;
@@ -42,6 +39,8 @@ mod times;
 mod web;
 
 use std::process::ExitCode;
+
+use task_engine_operations::tasks::TaskOperation;
 
 use crate::args::Command;
 use crate::console::Console;
@@ -78,11 +77,17 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
             Command::Create(args) => commands::create::run(console, args).await,
             Command::Tasks(args) => commands::tasks::run(console, args).await,
             Command::Show(args) => commands::show::run(console, args).await,
-            Command::Retry(args) => commands::retry::run(console, args).await,
+            Command::Retry(args) => {
+                change::change_tasks(console, TaskOperation::Retry, &args).await
+            }
             Command::Cancel(args) => commands::cancel::run(console, args).await,
-            Command::Rerun(args) => commands::rerun::run(console, args).await,
+            Command::Rerun(args) => {
+                change::change_tasks(console, TaskOperation::Rerun, &args).await
+            }
             Command::Edit(args) => commands::edit::run(console, args).await,
-            Command::Delete(args) => commands::delete::run(console, args).await,
+            Command::Delete(args) => {
+                change::change_tasks(console, TaskOperation::Delete, &args).await
+            }
             Command::Prune(args) => commands::prune::run(console, args).await,
             Command::Errors(args) => commands::errors::run(console, args).await,
             Command::Schedules(args) => commands::schedules::run(console, args).await,

@@ -18,7 +18,7 @@ pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, CliEr
         None => return Ok(Json::empty_object()),
         Some("-") => {
             if io::stdin().is_terminal() {
-                console.say("Type the parameters as a JSON object; end with Ctrl-D.");
+                console.message("Type the parameters as a JSON object; end with Ctrl-D.");
             }
             read_text("the standard input", io::stdin().lock())?
         }

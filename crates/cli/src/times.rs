@@ -2,8 +2,34 @@
 
 use std::time::Duration;
 
+use clap::Args;
+use jiff::Timestamp;
 pub(crate) use task_engine_core::parse::{duration, future_time, past_time};
+use task_engine_core::task::Due;
 use task_engine_store::audit::check_prune;
+
+use crate::console::now;
+
+/// When a task may run.
+#[derive(Debug, Args)]
+pub(crate) struct DueArgs {
+    /// The earliest time it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
+    /// time) or 18:00 (the next time it is)
+    #[arg(long, value_name = "TIME", conflicts_with = "after",
+          value_parser = |text: &str| future_time(text, &now()))]
+    at: Option<Timestamp>,
+    /// The duration from now after which it may run: 0s, 10m, 1h30m, "2 days"
+    #[arg(long, value_name = "DURATION", value_parser = duration,
+          allow_hyphen_values = true)]
+    after: Option<Duration>,
+}
+
+impl DueArgs {
+    /// `None` if neither is given.
+    pub(crate) fn due(&self) -> Option<Due> {
+        self.at.map(Due::At).or(self.after.map(Due::After))
+    }
+}
 
 /// How long data is kept: a duration, or for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -115,7 +115,7 @@ impl DashboardServer {
         })?;
         let bound = listener.local_addr().unwrap_or(address);
         let url = options.web_url.clone().unwrap_or_else(|| format!("http://{bound}/"));
-        console.say(format_args!("Dashboard: {url}"));
+        console.message(format_args!("Dashboard: {url}"));
         let stop = CancellationToken::new();
         let mut dashboard = Dashboard::new(store, access);
         if let Some(metrics) = metrics {

@@ -1,12 +1,12 @@
-//! What operators do with tasks: one implementation for the command line, the pages of the
+//! The operations: one implementation for the command line, the pages of the
 //! dashboard and the HTTP API.
 //!
 //! # Map
-//! - [`operator`]: who changes something, and the audit of it;
+//! - [`operator`]: the actor of operations, and their audit;
 //! - [`report`]: the outcomes, as tokens for programs and as sentences for people;
 //! - [`tasks`], [`queues`], [`schedules`], [`recover`], [`tokens`], [`prune`]: the operations;
 //! - [`search`], [`errors`]: finding tasks;
-//! - [`stats`], [`why`]: what goes on, and why a task does not run;
+//! - [`stats`], [`why`]: statistics, and why a task does not run;
 //! - [`redaction`]: what is shown of tasks that have secrets.
 
 pub mod errors;

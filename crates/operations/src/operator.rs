@@ -1,4 +1,4 @@
-//! Who changes something, and the audit of it.
+//! The actor of operations, and their audit.
 //!
 //! Every operation leaves two entries in the audit: `started` before anything is changed, and
 //! the outcome with its counts afterwards, also when it fails after some batches. If the first entry
@@ -46,7 +46,7 @@ pub struct Operator {
     pub(crate) reason: Option<String>,
 }
 
-/// What an operation is called in the audit, and what it is done to.
+/// The name of an operation in the audit, and its target.
 #[derive(Debug, Clone)]
 pub struct AuditedOperation {
     action: &'static str,
@@ -136,7 +136,7 @@ impl AuditedOperation {
         Self { action, target: target.into(), detail: json!({}) }
     }
 
-    /// What the target does not say. Never parameters: they may be secret.
+    /// Facts that the target does not contain. Never parameters: they may be secret.
     #[must_use]
     pub fn detail(mut self, detail: Value) -> Self {
         self.detail = detail;

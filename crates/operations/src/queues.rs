@@ -9,17 +9,20 @@ use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::report::{OperationOutcome, OperationReport};
 
 impl Operator {
-    /// Lets engines take no more tasks of a queue, known or not.
-    pub async fn pause_queue(&self, pause: &QueuePause) -> Result<OperationReport, OperationError> {
+    /// Lets engines take no more tasks of a queue, known or not. The reason is that of the
+    /// operator.
+    pub async fn pause_queue(&self, name: &str) -> Result<OperationReport, OperationError> {
+        let pause = QueuePause::new(name, self.reason.clone()).map_err(|invalid| {
+            OperationError::Invalid { pointer: "/reason".to_owned(), message: invalid.to_string() }
+        })?;
         let work = async {
-            Ok(OperationReport::of(if self.store.pause_queue(pause).await? {
+            Ok(OperationReport::of(if self.store.pause_queue(&pause).await? {
                 OperationOutcome::Paused
             } else {
                 OperationOutcome::AlreadyPaused
             }))
         };
-        let operator = self.clone().reason(pause.reason());
-        operator.audited(AuditedOperation::new("queues.pause", pause.queue()), work).await
+        self.audited(AuditedOperation::new("queues.pause", name), work).await
     }
 
     /// Lets engines take tasks of a queue again.

@@ -1,4 +1,4 @@
-//! What is shown of tasks and schedules: without what their classes have declared secret.
+//! Tasks and schedules without the parameters that their classes have declared secret.
 
 use std::ops::Deref;
 

@@ -1,4 +1,4 @@
-//! What operators do to schedules.
+//! Operations on schedules.
 
 use serde_json::{Value, json};
 use task_engine_core::schedule::row::ScheduleRow;

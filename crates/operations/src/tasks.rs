@@ -1,7 +1,7 @@
-//! What is done to tasks: retry, cancel, rerun and delete of many; edit and reveal of one.
+//! Operations on tasks: retry, cancel, rerun and delete of many; edit and reveal of one.
 //!
 //! A bulk operation is one path for the command line, the pages and the HTTP API: a
-//! [`Selection`] is found ([`Operator::find`]), shown if somebody is to confirm it, and applied
+//! [`Selection`] is found ([`Operator::find`]), shown if a user is to confirm it, and applied
 //! in batches ([`Operator::apply`]). Each batch is one step for the store, whole or not at all:
 //! if one fails, those before it are done, reported and audited.
 //!

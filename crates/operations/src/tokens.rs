@@ -21,7 +21,7 @@ impl Operator {
         let work = async {
             match self.store.add_token(token).await {
                 Ok(_) => Ok(OperationReport::of(OperationOutcome::Added)),
-                // A store refuses for other reasons, too, in words that are not for all.
+                // A store refuses for other reasons, too; not every user may read those.
                 Err(StoreError::Refused(why)) if why == token.name_taken().to_string() => {
                     Err(taken())
                 }

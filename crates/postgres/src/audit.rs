@@ -1,4 +1,4 @@
-//! What operators did.
+//! The audit log.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! What an operator changes about tasks: edit those that wait, remove those that
-//! have ended.
+//! Changes of tasks by operators: edits of waiting tasks, removal of ended ones.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +23,7 @@ const STATUS: &str = statement(SQL, "status");
 
 /// A task that is found waiting so often, and then is not, is never caught.
 const LOOKS_MAX: u32 = 100;
-/// So many tasks are removed in one transaction.
+/// The most tasks that are removed in one transaction.
 const REMOVE_TASKS_MAX: usize = 1000;
 
 impl StoreInner {
@@ -37,7 +36,7 @@ impl StoreInner {
                 Err(e) if must_repeat(&e) => continue,
                 Err(e) => return Err(store_error(&e)),
             }
-            // Between the two statements it may have come back to wait.
+            // Between the two statements it may have been retried.
             match self.statuses(&client, &[id.0]).await?.get(&id.0) {
                 None => return Ok(EditReport::NotFound),
                 Some(TaskStatus::Waiting) => {}

@@ -1,7 +1,7 @@
-//! Whether all is well with the server, the tables, and the work in them.
+//! Checks of the server, the tables and the tasks.
 //!
-//! Each check asks by itself: one that cannot be answered, because a session has
-//! locked a table for one, says so and hides no other.
+//! Each check runs on its own: if one cannot be answered, because a session has locked a
+//! table for example, it reports that, and the others still run.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ const VERSION_MIN: i32 = 130_000;
 const LATENCY_WARNING: Duration = Duration::from_millis(50);
 const SKEW_WARNING: Duration = Duration::from_secs(5);
 const DEAD_ROWS_WARNING: i64 = 200_000;
-/// PostgreSQL stops to take writes at 2^31.
+/// PostgreSQL refuses writes at 2^31.
 const TRANSACTION_AGE_WRONG: i64 = 1_500_000_000;
 
 impl StoreInner {
@@ -292,7 +292,7 @@ impl StoreInner {
     }
 }
 
-/// What cannot be found out is a verdict, too.
+/// A check that fails is reported as unknown.
 fn attempt(name: &'static str, outcome: Result<Check, StoreError>) -> Check {
     outcome.unwrap_or_else(|error| Check::unknown(name, error.to_string()))
 }
@@ -437,7 +437,8 @@ impl OpenTransaction {
         const TOO_LONG: Duration = Duration::from_secs(3600);
         let BlockingSession { state, locks, waiting, open_for, .. } = &self.session;
         let idle = state.starts_with("idle in transaction");
-        // What this user may not see counts as old: it has a lock on our tables.
+        // A session whose age this user may not see counts as old: it has a lock on our
+        // tables.
         let age = open_for.unwrap_or(LONG);
         if age > MOMENT && (!locks.is_empty() || idle && *waiting > 0) {
             return Verdict::Wrong;

@@ -68,7 +68,7 @@ const BUSY_AFTER: Duration = Duration::from_millis(200);
 const RECHECK_MIN: Duration = Duration::from_millis(2);
 const RECHECK_MAX: Duration = Duration::from_secs(1);
 
-/// Where one call of `claim` stands; see the table above.
+/// The state of one call of `claim`; see the table above.
 enum ClaimerState {
     /// The heads are from an earlier call.
     Cached,

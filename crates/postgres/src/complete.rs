@@ -1,4 +1,4 @@
-//! Completion in a transaction of the application's own, and what follows it.
+//! Completion in a transaction of the application, and how the engine settles it.
 
 use std::collections::HashSet;
 
@@ -80,7 +80,7 @@ impl Schema {
         connection: &mut sqlx::PgConnection,
         completion: &Completion,
     ) -> Result<(), StoreError> {
-        // JSON goes as text: no feature of sqlx is needed for it.
+        // JSON is sent as text, so no feature of sqlx is needed.
         let statement = self.sql(COMPLETE_FROM_TEXT).into_owned();
         sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(completion.id.task_id.0)
@@ -133,7 +133,7 @@ impl StoreInner {
                 answer => break answer.map_err(|e| store_error(&e))?,
             }
         };
-        // Some may have committed since the first look.
+        // Some may have committed since the first check.
         let others: Vec<AttemptRecord> = rest
             .into_iter()
             .filter(|e| {
@@ -142,7 +142,7 @@ impl StoreInner {
             .collect();
         let later = self.completed(&client, &others).await?;
         let ended: Vec<&AttemptRecord> = others.iter().filter(|e| !later.contains(&e.id)).collect();
-        // Not those that were sent before, and whose answer was lost.
+        // Except those that were sent before and whose reply was lost.
         let late = match ended.is_empty() {
             true => Vec::new(),
             false => self.record_late(&client, &ended).await?,
@@ -189,9 +189,9 @@ impl StoreInner {
         self.end_without_waiting(transaction, &endings).await
     }
 
-    /// Ends attempts of which some may be about to end in a transaction that is
-    /// open: those are passed over. All at once first; if that waits for
-    /// somebody, one by one, to find out for whom.
+    /// Ends attempts, of which some may be completed by an open transaction: those are
+    /// skipped. First all in one statement; if that has to wait, one by one, to find the
+    /// blocked ones.
     pub(crate) async fn end_without_waiting(
         &self,
         transaction: &mut PgTransaction<'_>,
@@ -242,8 +242,7 @@ impl StoreInner {
     }
 }
 
-/// What became of attempts that were to be ended. Those that are in neither had
-/// ended before.
+/// The outcome of ending attempts. Those in neither set had ended before.
 #[derive(Debug, Default)]
 pub(crate) struct EndReport {
     pub(crate) ended: HashSet<AttemptId>,

@@ -1,7 +1,7 @@
-//! Sockets, on a thread of their own.
+//! Connections, driven by a separate thread.
 //!
-//! Every connection is driven by a runtime that belongs to the store, so that a
-//! handler that blocks the application's runtime cannot hold up a heartbeat.
+//! Every connection is driven by a runtime of the store, so that a handler that blocks
+//! the application's runtime cannot delay a heartbeat.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,12 +24,12 @@ use crate::hosts::{Connected, Hosts};
 use crate::session::{PgSession, StatementMode};
 use crate::tls;
 
-/// What a store is used for.
+/// The purpose of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Engines and those who create tasks.
+    /// Engines and clients.
     Work,
-    /// Those who look.
+    /// Readers, like a dashboard.
     Watch,
 }
 
@@ -68,10 +68,9 @@ impl Purpose {
 
 /// How long a statement waits for a free connection.
 const POOL_TIMEOUT: Duration = Duration::from_secs(15);
-/// A statement that takes longer than this may be on a server that has stopped
-/// to answer: the server is asked by a new connection.
+/// After this time without a reply, the server is probed by a new connection.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
-/// How often it is asked after that.
+/// How often it is probed after that.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Callers within this time share one answer.
 const PROBE_KEPT: Duration = Duration::from_secs(1);
@@ -90,7 +89,7 @@ const SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; \
     SET idle_in_transaction_session_timeout = '60s'; SET tcp_user_timeout = '30s'; \
     SET default_transaction_isolation = 'read committed'";
 
-/// Knows how to reach the server.
+/// Connects to the server.
 #[derive(Clone)]
 pub(crate) struct Connector {
     hosts: Arc<Hosts>,
@@ -131,7 +130,7 @@ impl Connector {
         self.hosts.location()
     }
 
-    /// How long a server may take to be connected to.
+    /// The time limit of a connection attempt.
     pub(crate) fn timeout(&self) -> Duration {
         self.hosts.timeout()
     }
@@ -192,7 +191,7 @@ impl PoolConnect {
                 tracing::debug!(%error, "a connection to PostgreSQL ended");
             }
         });
-        // Behind a pooler it would stay there for whichever program comes next.
+        // Behind a pooler the setting would stay for the next program.
         if !self.mode.is_behind_pooler() {
             let timeout = self.connector.timeout();
             match tokio::time::timeout(timeout, client.batch_execute(&self.mode.settings)).await {
@@ -211,8 +210,8 @@ impl deadpool_postgres::Connect for PoolConnect {
     ) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
         Box::pin(async move {
             self.connect().await.map_err(|error| {
-                // The driver's error cannot say what each of several hosts
-                // answered; the caller of the pool takes that from here.
+                // The driver's error does not contain the errors of several hosts; the
+                // caller of the pool reads them from here.
                 *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 tokio_postgres::Error::__private_api_timeout()
             })
@@ -223,7 +222,7 @@ impl deadpool_postgres::Connect for PoolConnect {
 #[derive(Debug)]
 struct ConnectionPool {
     pool: Pool,
-    /// Why the last connection could not be made.
+    /// The error of the last failed connection.
     failure: Arc<Mutex<Option<StoreError>>>,
 }
 
@@ -250,7 +249,7 @@ pub(crate) struct Connections {
     work: ConnectionPool,
     lifeline: ConnectionPool,
     mode: Arc<StatementMode>,
-    /// When the server was last asked whether it answers, and what came of it.
+    /// When the server was last probed, and whether it answered.
     probed: tokio::sync::Mutex<Option<(Instant, bool)>>,
     /// How often connections were given up.
     discards: watch::Sender<u64>,
@@ -275,13 +274,13 @@ impl Connections {
         Ok(PgSession::new(self.work.get().await?, self.mode.clone()))
     }
 
-    /// A connection for what must not wait behind the work.
+    /// A connection for calls that must not wait behind the work.
     pub(crate) async fn lifeline(&self) -> Result<PgSession, StoreError> {
         Ok(PgSession::new(self.lifeline.get().await?, self.mode.clone()))
     }
 
-    /// A call got no answer, on a connection that is back in its pool and looks
-    /// valid. Others may be no better: all idle ones are closed.
+    /// A call got no reply on a connection that is back in its pool and looks valid.
+    /// Others may be broken too, so all idle ones are closed.
     fn discard_pools(&self) {
         for pool in [&self.work, &self.lifeline] {
             pool.pool.retain(|_, _| false);
@@ -316,9 +315,8 @@ impl Connections {
         let _ = discards.changed().await;
     }
 
-    /// Waits for an answer: as long as the limit says, and no longer than the
-    /// server answers at all. Without an answer, no connection that there is now
-    /// is used again.
+    /// Waits for a reply within the limit, and only while the server answers probes.
+    /// Without a reply, no current connection is used again.
     pub(crate) async fn answer<T>(
         &self,
         limit: Option<Duration>,
@@ -369,7 +367,7 @@ impl Connections {
         }
     }
 
-    /// One question at a time, for all that wait.
+    /// One probe at a time, for all waiting calls.
     async fn server_answers(&self) -> bool {
         let mut probed = self.probed.lock().await;
         if let Some((at, answers)) = *probed

@@ -1,5 +1,5 @@
-//! Creation, alone and in the application's transaction. Tasks that are unique
-//! have a statement of their own; without any the path is the plain one.
+//! Creation, alone or in the application's transaction. Calls with unique tasks use a
+//! separate statement; calls without use the plain one.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ const SQL: &str = include_str!("../sql/engine/create.sql");
 const CREATE: &str = statement(SQL, "create");
 const CREATE_UNIQUE: &str = statement(SQL, "create_unique");
 
-/// How much goes into one statement; a call with more is several statements of
-/// one transaction.
+/// The most tasks and bytes of one statement; larger calls are several statements in one
+/// transaction.
 const STATEMENT_TASKS_MAX: usize = 10_000;
 const STATEMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -105,7 +105,7 @@ impl Schema {
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// The same, and tells what became of each, as [`Schema::create_each_in`].
+    /// As [`Schema::create_each_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn create_each_in_sqlx(
         &self,
@@ -224,7 +224,7 @@ const TYPES: [Type; 7] = [
     Type::JSONB_ARRAY,
 ];
 
-/// What makes tasks unique.
+/// The unique keys of tasks, as columns.
 struct UniqueKeyColumns<'a> {
     keys: Vec<Option<&'a str>>,
     scopes: Vec<Option<String>>,

@@ -1,4 +1,4 @@
-//! What a transaction has created and not yet committed: for tests.
+//! The tasks that a transaction has created and not yet committed: for tests.
 
 use jiff::Timestamp;
 use task_engine_core::json::Json;
@@ -62,7 +62,7 @@ impl Schema {
     }
 }
 
-/// A row, from whichever driver.
+/// A row of either driver.
 struct CreatedColumns {
     id: i64,
     class: String,

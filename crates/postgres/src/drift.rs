@@ -1,4 +1,4 @@
-//! Whether the tables are what the migrations make, and whether wake-ups arrive.
+//! Compares the tables with the migrations, and checks that wake-ups arrive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::store::StoreInner;
 
 const OBJECTS: &str = statement(include_str!("../sql/operators/checks.sql"), "objects");
 
-/// What a notification takes at the most, where they work at all.
+/// The longest time that a notification takes if notifications work.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(3);
 
 type SchemaObjects = BTreeMap<(String, String), String>;
 
 impl StoreInner {
-    /// Runs the migrations in an uncommitted schema, compares, and rolls it
-    /// back. A list of what should be there would have to be kept by hand, and be
-    /// another one for every version of PostgreSQL.
+    /// Runs the migrations in an uncommitted schema, compares, and rolls it back. A list
+    /// of the expected objects would have to be maintained by hand, for every version of
+    /// PostgreSQL.
     pub(crate) async fn drift(&self) -> Result<Check, StoreError> {
         const NAME: &str = "schema";
         let scratch = Schema::named(&format!("te_check_{:x}", fastrand::u64(..)))?;
@@ -37,7 +37,7 @@ impl StoreInner {
                 error_text(&e)
             ))
         };
-        // Names come with their schema, whatever this user's search path is.
+        // Names are qualified with their schema, whatever the search path is.
         let begin = format!("SET LOCAL search_path = pg_catalog; CREATE SCHEMA {scratch}");
         transaction.batch_execute(&begin).await.map_err(explain)?;
         for statements in crate::migrate::statements() {

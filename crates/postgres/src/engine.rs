@@ -1,4 +1,4 @@
-//! What engines and clients call.
+//! The contract of engines and clients.
 
 use std::time::Duration;
 use task_engine_core::attempt::{AttemptId, AttemptRecord};

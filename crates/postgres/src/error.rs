@@ -1,4 +1,4 @@
-//! What PostgreSQL says, in terms of what the caller can do about it.
+//! Errors of PostgreSQL as errors of a store: what the caller can do.
 
 use std::error::Error as _;
 
@@ -51,7 +51,7 @@ pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     }
 }
 
-/// What the server says; the error itself only says that it is the database's.
+/// The server's message; the error itself only says "db error".
 pub(crate) fn error_text(error: &tokio_postgres::Error) -> String {
     let Some(db) = error.as_db_error() else {
         return error.to_string();
@@ -76,8 +76,7 @@ pub(crate) fn is_temporary(code: &str) -> bool {
     // Connection trouble; out of resources; operator intervention (shutdown,
     // crash, statement timeout); the transaction must be repeated; system error.
     matches!(class, "08" | "53" | "57" | "40" | "58" | "XX")
-        // A standby or a server switched to read-only during a failover; a lock
-        // not had in time.
+        // A standby, or a server that is read-only during a failover; a lock timeout.
         || matches!(code, "25006" | "55P03")
 }
 

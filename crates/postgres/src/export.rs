@@ -1,4 +1,4 @@
-//! All that is known, line by line, in one snapshot.
+//! Exports the store line by line, in one snapshot.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -53,7 +53,7 @@ impl StoreInner {
             .await
             .map_err(|e| store_error(&e))?;
         let mut end = ExportCounts::default();
-        // False: the reader wants no more.
+        // False: the reader has stopped.
         let mut send = |line: ExportLine| {
             end.count(&line);
             to(line)

@@ -11,7 +11,7 @@ pub(crate) struct LogWatch(Mutex<Option<LogPosition>>);
 /// A position in the server's write-ahead log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogPosition {
-    /// A new one begins whenever a standby takes over.
+    /// Changes whenever a standby takes over.
     timeline: u32,
     /// Bytes that were ever written.
     bytes: i64,

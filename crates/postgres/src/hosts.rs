@@ -1,9 +1,9 @@
 //! The servers of a URL, and which of them to connect to.
 //!
-//! A URL may name several, of which one takes writes at a time: a primary and its
-//! standbys. The driver would wait for a silent one for ever after the first
-//! packet, so each server has a time limit of its own here, for everything up to
-//! the first statement.
+//! A URL may name several servers, of which one accepts writes: a primary and its
+//! standbys. The driver would wait for a silent server without a limit after the first
+//! packet, so each server has a time limit here, for everything up to the first
+//! statement.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::store_error;
 
-/// How long one server may take, unless the URL says so (`connect_timeout`).
+/// The time limit for one server, unless the URL sets it (`connect_timeout`).
 const ONE_HOST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same where another server may be the right one.
 const EACH_HOST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub(crate) type Connected =
 #[derive(Debug)]
 pub(crate) struct Hosts {
     hosts: Vec<OneHost>,
-    /// Which of them is report_of_ends first: the one that connected last.
+    /// Which of them is tried first: the one that connected last.
     preferred: AtomicUsize,
     any_order: bool,
     timeout: Duration,
@@ -54,7 +54,7 @@ enum HostError {
 }
 
 impl Hosts {
-    /// `names_session_attrs`: whether the URL says which servers are wanted.
+    /// `names_session_attrs`: whether the URL sets `target_session_attrs`.
     pub(crate) fn new(url: &Config, names_session_attrs: bool) -> Result<Self, StoreError> {
         let count = url.get_hosts().len();
         let ports = url.get_ports();
@@ -93,12 +93,12 @@ impl Hosts {
         format!("postgres://{}/{}", names.join(","), self.database)
     }
 
-    /// How long one server may take to be connected to.
+    /// The time limit for connecting to one server.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Connects to the first that takes it, beginning with the one that did so last.
+    /// Connects to the first that accepts, starting with the last successful one.
     pub(crate) async fn connect(&self, tls: &MakeRustlsConnect) -> Result<Connected, StoreError> {
         let count = self.hosts.len();
         let first = if self.any_order {
@@ -211,7 +211,7 @@ impl OneHost {
         Err(last)
     }
 
-    /// `None`: there is nothing to be looked up.
+    /// `None`: no name to resolve.
     async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, StoreError> {
         let Host::Tcp(host) = &self.host else { return Ok(vec![None]) };
         if !self.config.get_hostaddrs().is_empty() {
@@ -224,7 +224,7 @@ impl OneHost {
     }
 }
 
-/// The settings of a URL, for one of its hosts: the driver cannot take hosts away.
+/// The settings of a URL for one of its hosts. The driver cannot remove hosts.
 fn for_one_host(url: &Config, host: &Host, port: u16, timeout: Duration) -> Config {
     let mut config = Config::new();
     match host {

@@ -1,5 +1,5 @@
-//! Takes in a file, all of it or nothing: one transaction, in batches. Each batch
-//! is sent as JSON, and the server takes it apart.
+//! Imports a file, all of it or nothing: one transaction, in batches. Each batch is sent
+//! as JSON and unpacked by the server.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ impl StoreInner {
         let mut client = self.connections.work().await?;
         let mut shift = IdShift::default();
         if ids == ImportIds::New {
-            // In a transaction of its own, so that creators wait for a moment only.
+            // In a separate transaction, so that creators wait only briefly.
             let reserving = client.transaction().await.map_err(|e| store_error(&e))?;
             shift = self
                 .reserve(&reserving, &header, IdShift { tasks: 1, instances: 1, schedules: 1 })
@@ -65,7 +65,7 @@ impl StoreInner {
             "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
         if ids == ImportIds::Keep {
-            // What is empty stays so until the end.
+            // An empty store stays empty until the end of the import.
             let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
             lock.map_err(|e| store_error(&e))?;
             let row = transaction.query_one(&self.schema.sql(IS_EMPTY), &[]).await;
@@ -104,8 +104,8 @@ impl StoreInner {
         Ok(ImportOutcome::Done { read: file.seen(), shift, holders: holders.into_iter().collect() })
     }
 
-    /// Makes room for the ids of a file behind those that are there, where
-    /// `moves` says 1; where it says 0, they are kept.
+    /// Reserves ids for the file after the existing ones where `moves` is 1. Where it is
+    /// 0, ids are kept.
     async fn reserve(
         &self,
         transaction: &PgTransaction<'_>,
@@ -216,7 +216,7 @@ impl StoreInner {
 #[derive(Debug, Default)]
 struct JsonRows(Vec<String>);
 
-/// What goes to the server at once: rows by table.
+/// The rows that are sent together, by table.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: usize,
@@ -240,7 +240,7 @@ struct Batch {
 
 impl Batch {
     fn is_full(&self) -> bool {
-        // Schedules come last, are few, and go together.
+        // Schedules come last, are few, and are sent together.
         self.schedules.0.is_empty() && (self.lines >= BATCH_LINES || self.bytes >= BATCH_BYTES)
     }
 
@@ -304,7 +304,7 @@ impl Batch {
 }
 
 impl JsonRows {
-    /// Adds a row, with the id of what it belongs to.
+    /// Adds a row with the id of its owner.
     fn push(
         &mut self,
         row: &impl serde::Serialize,

@@ -1,4 +1,4 @@
-//! Who is or was alive.
+//! Engine sessions.
 
 use jiff::Timestamp;
 use task_engine_core::attempt::AttemptId;

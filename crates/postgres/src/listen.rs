@@ -1,5 +1,5 @@
-//! Wake-ups: one connection, probed. Behind a pooler, which forgets who listens,
-//! a clock.
+//! Wake-ups: one connection, probed. Behind a transaction pooler, which does not keep
+//! LISTEN, a timer.
 
 use std::time::Duration;
 

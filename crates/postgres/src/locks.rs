@@ -1,4 +1,4 @@
-//! Who holds up whom: sessions of the server with open transactions and locks.
+//! Blocking sessions: open transactions and locks of the server.
 
 use std::time::Duration;
 
@@ -42,9 +42,8 @@ impl StoreInner {
         Ok(open.into_iter().map(|transaction| transaction.session).collect())
     }
 
-    /// Waits for an answer as long as the limit says (`Connections::answer`). Of a
-    /// lock timeout it tells which session holds the lock, as far as that can be
-    /// seen afterwards.
+    /// Waits for a reply within the limit (`Connections::answer`). After a lock timeout
+    /// it names the session that holds the lock, if it can still be seen.
     pub(crate) async fn answer<T>(
         &self,
         limit: Option<Duration>,
@@ -65,7 +64,7 @@ impl StoreInner {
     }
 }
 
-/// The server's name for a lock that was not had in time.
+/// The server's error code for a lock timeout.
 #[cfg(feature = "sqlx")]
 pub(crate) const LOCK_TIMEOUT: &str = "55P03";
 

@@ -57,8 +57,8 @@ impl StoreInner {
         Ok(SchemaVersion { applied: there, known: i64::from(newest()) })
     }
 
-    /// The version of the tables, or `None` if there are none. An error if it
-    /// is one that this program does not know.
+    /// The version of the tables, or `None` if there are none. An error if this program
+    /// does not know the version.
     async fn version(&self, client: &impl Executor) -> Result<Option<i32>, StoreError> {
         match self.any_version(client).await? {
             Some(version) if version > newest() => Err(StoreError::Version(format!(
@@ -104,7 +104,8 @@ impl StoreInner {
     }
 }
 
-/// Citus would distribute a new schema, and its tables do not do what is needed.
+/// Citus would distribute a new schema, and distributed tables lack features that are
+/// needed.
 async fn refuse_sharding(transaction: &impl Executor) -> Result<(), StoreError> {
     const ASK: &str = "SELECT current_setting('citus.enable_schema_based_sharding', true) = 'on'";
     let row = transaction.query_one(ASK, &[]).await.map_err(|e| store_error(&e))?;
@@ -116,7 +117,7 @@ async fn refuse_sharding(transaction: &impl Executor) -> Result<(), StoreError> 
     ))
 }
 
-/// The statements that make the tables, in order.
+/// The statements of the migrations, in order.
 pub(crate) fn statements() -> impl Iterator<Item = &'static str> {
     MIGRATIONS.iter().map(|migration| migration.2)
 }
@@ -127,7 +128,7 @@ pub(crate) fn newest() -> i32 {
 
 #[cfg(test)]
 mod tests {
-    /// PostgreSQL cuts longer names off, and says so with a NOTICE.
+    /// PostgreSQL truncates longer names, with a NOTICE.
     #[test]
     fn names_fit_into_63_bytes() {
         for statements in super::statements() {

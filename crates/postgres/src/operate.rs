@@ -1,4 +1,4 @@
-//! What an operator does to tasks: cancel, retry, prune.
+//! Operations on tasks: cancel, retry, prune.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,13 +27,13 @@ const PRUNE: &str = statement(include_str!("../sql/engine/retention.sql"), "prun
 
 /// A task that is found nowhere so often has not moved: it is not there.
 const LOOKS_MAX: u32 = 100;
-/// So many tasks are sent back to wait in one transaction.
+/// The most tasks that are retried in one transaction.
 const RETRY_TASKS_MAX: usize = 1000;
 
 impl StoreInner {
-    /// Looks where each task is: waiting, then held, then ended. Each look is a
-    /// statement of its own, and a task may move between two of them, so those
-    /// that were found nowhere are looked for again.
+    /// Finds each task: waiting, then held, then ended. Each is a separate statement, and
+    /// a task may move between two of them, so tasks that were not found are searched
+    /// again.
     pub(crate) async fn cancel(&self, ids: &[TaskId]) -> Result<Vec<CancelReport>, StoreError> {
         let error = TaskError::new(TaskError::CANCELLED, "cancelled while it waited");
         let error = serde_json::to_string(&error).unwrap_or_default();

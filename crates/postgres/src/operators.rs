@@ -1,4 +1,4 @@
-//! What operators call.
+//! The contract of operators.
 
 use std::time::Duration;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};

@@ -1,5 +1,5 @@
-//! Is there a pooler in between that gives each transaction another connection?
-//! Then nothing lasts on a connection: no setting, no name, no LISTEN.
+//! Detects a transaction pooler. Behind one, no state lasts on a connection: no setting,
+//! no statement name, no LISTEN.
 
 use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
@@ -7,17 +7,16 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::error::store_error;
 
-/// A busy pooler may give both clients what they had by chance, but not so often.
+/// A busy pooler may return the same connections by chance, but not this often.
 const ROUNDS: u32 = 4;
 
-/// Looks for one, with two connections: without it, each has a process of the
-/// server to itself, always the same.
+/// Uses two connections: without a pooler, each always has the same server process.
 pub(crate) async fn is_between(first: &Client, second: &Client) -> Result<bool, StoreError> {
     let (of_first, of_second) = (process(first).await?, process(second).await?);
     let mut kept = of_first != of_second;
     for _ in 0..ROUNDS {
-        // Not by turns: a pooler that gives out two connections by turns would
-        // look like none.
+        // Not in alternation: a pooler with two connections in rotation would not be
+        // detected.
         kept = kept
             && process(first).await? == of_first
             && process(first).await? == of_first
@@ -41,11 +40,11 @@ async fn process(client: &Client) -> Result<Option<String>, StoreError> {
     Ok(messages.map_err(|e| store_error(&e))?.iter().find_map(id))
 }
 
-/// What to say of a pooler that was not there, or not so, before.
+/// The message about a pooler that was not detected at the start.
 pub(crate) const REASON: &str = "a pooler in between gives each transaction another connection now, and forgets prepared statements; from here on they are sent without names";
 
-/// Whether the server knows a statement by its name no longer, or another one:
-/// nothing but such a pooler does that.
+/// Whether the server does not know a statement name, or knows another statement by it.
+/// Only a transaction pooler causes that.
 pub(crate) fn is_unknown_statement(code: &SqlState) -> bool {
     *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
 }

@@ -1,4 +1,4 @@
-//! Queues: paused, resumed, and what is in them.
+//! Queues: pause, resume, list.
 
 use task_engine_core::queue::{BoundedCount, PausedQueue, QueueListBuilder, QueuePause, QueueRow};
 use task_engine_store::error::StoreError;

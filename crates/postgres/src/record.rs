@@ -62,8 +62,8 @@ impl StoreInner {
         self.record_late(&client, &late).await
     }
 
-    /// The same, when one of the attempts got a cancel request. That is rare, so the
-    /// statement of every day knows nothing of it.
+    /// The same for a batch in which an attempt got a cancel request. That is rare, so
+    /// the usual statement does not handle it.
     async fn record_with_answers(
         &self,
         client: &mut PgSession,
@@ -108,12 +108,12 @@ impl StoreInner {
     }
 }
 
-/// What happens when one of the attempts has ended before.
+/// How to treat an attempt that has already ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConflictMode {
     /// The whole statement fails: the usual case is that none has.
     FailStatement,
-    /// That one is passed over.
+    /// It is skipped.
     SkipEnded,
 }
 

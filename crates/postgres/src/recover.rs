@@ -80,8 +80,8 @@ impl StoreInner {
             taken.push(ReclaimedAttempt { id, class, next });
         }
         let report_of_ends = self.end_without_waiting(transaction, &endings).await?;
-        // What is about to complete its task in a transaction that is open is
-        // left where it is; the next one who asks may know more.
+        // An attempt that an open transaction is about to complete stays in its claim. A
+        // later call decides.
         let left: HashSet<ClaimId> = report_of_ends.open.iter().map(|id| held[id].claim).collect();
         let ids = claims.iter().map(|claim| claim.get::<_, i64>("id"));
         let closed: Vec<i64> = ids.filter(|id| !left.contains(&ClaimId(*id))).collect();

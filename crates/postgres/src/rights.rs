@@ -1,5 +1,5 @@
-//! Whether the user of an engine may do what an engine does. An engine that finds
-//! out later has claimed tasks whose results it cannot write.
+//! Checks that the database user has the rights of an engine. Without the check, an
+//! engine would claim tasks whose results it cannot write.
 
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
@@ -11,7 +11,7 @@ use crate::store::StoreInner;
 const MISSING_RIGHTS: &str =
     statement(include_str!("../sql/operators/checks.sql"), "missing_rights");
 
-/// So many statements fit a message; they are enough to see what is wrong.
+/// The most statements that a message shows.
 const SHOWN_MAX: usize = 10;
 
 impl StoreInner {

@@ -1,4 +1,4 @@
-//! What engines have counted.
+//! The per-minute counters of engines.
 
 use task_engine_core::instance::InstanceId;
 use task_engine_store::error::StoreError;

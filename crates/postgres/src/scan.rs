@@ -1,4 +1,4 @@
-//! One step of a search: how far it goes, and what is there.
+//! One step of a search: how far it goes, and its tasks.
 
 use task_engine_core::filter::FoundTask;
 use task_engine_core::json::Json;

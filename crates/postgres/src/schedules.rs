@@ -143,8 +143,7 @@ impl StoreInner {
         })
     }
 
-    /// Three steps of one transaction: lock, create, write down. Creation is the
-    /// usual one, with all that belongs to it.
+    /// Three steps of one transaction: lock, create, write. Creation is the usual one.
     pub(crate) async fn fire_schedules(&self, firings: &[Firing]) -> Result<Vec<bool>, StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
@@ -197,7 +196,7 @@ impl StoreInner {
                     &columns.fired_ids,
                     &columns.fired_slots,
                     &columns.fired_tasks,
-                    // Those of this statement are not seen by it yet.
+                    // The statement does not see its own rows yet.
                     &(i64::from(FIRED_SLOTS_KEPT) - 1),
                 ],
             )
@@ -278,8 +277,8 @@ impl StoreInner {
     }
 }
 
-/// How many events are kept beside the one that a statement adds, which it does
-/// not see yet.
+/// How many events are kept besides the one that a statement adds, which it does not see
+/// yet.
 const EVENTS_BEFORE: i64 = SCHEDULE_EVENTS_KEPT as i64 - 1;
 
 /// The parameters for skipped slots.

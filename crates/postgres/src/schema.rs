@@ -50,7 +50,7 @@ impl Schema {
         &self.name
     }
 
-    /// The channel that wake-ups come on: the book's, for the default schema.
+    /// The channel of wake-ups: the book's, for the default schema.
     pub(crate) fn channel(&self) -> Cow<'static, str> {
         if self.name == DEFAULT {
             "task-engine".into()
@@ -59,7 +59,7 @@ impl Schema {
         }
     }
 
-    /// The channel on which engines hear that something is to be cancelled.
+    /// The channel that notifies engines of cancel requests.
     pub(crate) fn cancel_channel(&self) -> Cow<'static, str> {
         if self.name == DEFAULT {
             "task-engine-cancel".into()
@@ -68,7 +68,7 @@ impl Schema {
         }
     }
 
-    /// The channel on which engines hear that a schedule has changed.
+    /// The channel that notifies engines of changed schedules.
     pub(crate) fn schedule_channel(&self) -> Cow<'static, str> {
         if self.name == DEFAULT {
             "task-engine-schedule".into()

@@ -21,17 +21,17 @@ use crate::pooler;
 
 pub(crate) type SqlParameters<'a> = [&'a (dyn ToSql + Sync)];
 
-/// So many statements are remembered; those that are made up for one question
-/// would be ever more.
+/// The most statements whose types are cached; statements that are built for one call
+/// would fill the cache.
 const REMEMBERED_MAX: usize = 500;
 
 /// How statements are sent.
 #[derive(Debug)]
 pub(crate) struct StatementMode {
     behind_pooler: AtomicBool,
-    /// What each connection begins with: `SET a = b; SET …`.
+    /// The settings of each connection: `SET a = b; SET …`.
     pub(crate) settings: String,
-    /// What each transaction begins with, behind a pooler.
+    /// The settings of each transaction behind a pooler.
     local_settings: String,
     /// The types of a statement's parameters, which only the server knows.
     types: Mutex<HashMap<String, Arc<[Type]>>>,
@@ -51,7 +51,7 @@ impl StatementMode {
         self.behind_pooler.load(Ordering::Relaxed)
     }
 
-    /// A name that was forgotten: a pooler has come, or works in another mode now.
+    /// A statement name was unknown: a pooler was added, or its mode was changed.
     fn notice<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &answer
             && error.code().is_some_and(pooler::is_unknown_statement)
@@ -67,7 +67,7 @@ impl StatementMode {
         if let Some(types) = known().get(sql) {
             return Ok(types.clone());
         }
-        // In one message, which no pooler divides: the name is gone after it.
+        // In one message, which a pooler does not split. The name is removed at its end.
         let name = format!("task_engine_{:016x}", fastrand::u64(..));
         let question = format!(
             "PREPARE {name} AS {sql}\n;
@@ -223,7 +223,7 @@ pub(crate) trait Executor: Sync + Sized {
 pub(crate) struct PgSession {
     object: Object,
     mode: Arc<StatementMode>,
-    /// As it was when the connection was had.
+    /// As it was when the connection was taken from the pool.
     is_unnamed: bool,
 }
 

@@ -52,8 +52,8 @@ impl PgStore {
         Self::connect_for(url, schema, Purpose::Work).await
     }
 
-    /// Connects for those who look, like a dashboard: with few connections, and
-    /// no statement may take longer than five seconds.
+    /// Connects for reading, like a dashboard: with few connections, and a limit of five
+    /// seconds for each statement.
     pub async fn connect_to_watch(url: &str, schema: Schema) -> Result<Self, StoreError> {
         Self::connect_for(url, schema, Purpose::Watch).await
     }
@@ -98,7 +98,7 @@ impl PgStore {
     }
 }
 
-/// Connections have time limits of their own; this is for what is asked on them.
+/// Connecting has its own time limits; this one is for the statements.
 const EXAMINE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Checks that the database can be used; returns whether there is a pooler in

@@ -19,7 +19,7 @@ use crate::session::{Executor as _, PgSession};
 use crate::store::StoreInner;
 use crate::value::{RawTime, read};
 
-/// What a claim takes.
+/// The parameters of a claiming statement.
 pub(crate) struct TakeTasks {
     pub(crate) id: ClaimId,
     pub(crate) instance: InstanceId,

@@ -1,5 +1,5 @@
-//! TLS as libpq's users know it: `disable`, `prefer` and `require` encrypt
-//! without checking who is there, `verify-full` checks.
+//! TLS with libpq's modes: `disable`, `prefer` and `require` encrypt without verifying
+//! the server, `verify-full` verifies it.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use rustls_platform_verifier::ConfigVerifierExt;
 use task_engine_store::error::StoreError;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Takes `sslmode=verify-full` (or `verify-ca`, which is treated the same) out
-/// of a URL, because the driver does not know it. True if it was there.
+/// Removes `sslmode=verify-full` (or `verify-ca`, which is treated the same) from a URL,
+/// because the driver does not know it. True if it was there.
 pub(crate) fn take_verify(url: &str) -> (String, bool) {
     for mode in ["sslmode=verify-full", "sslmode=verify-ca"] {
         if url.contains(mode) {

@@ -1,4 +1,4 @@
-//! Tokens: who may use the dashboard.
+//! Access tokens of the dashboard.
 
 use jiff::Timestamp;
 use task_engine_core::ParseError;

@@ -23,7 +23,7 @@ pub(crate) fn read<T: FromColumn>(row: &Row, column: impl RowIndex + std::fmt::D
 
 /// A value that is read from a column.
 pub(crate) trait FromColumn {
-    /// How it comes out of the row.
+    /// The type that the driver decodes.
     type Raw: for<'a> FromSql<'a>;
 
     fn of(raw: Self::Raw) -> Self;

@@ -1,4 +1,4 @@
-//! What goes on, for those who watch.
+//! Current activity, for readers.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ impl StoreInner {
     }
 }
 
-/// Microseconds, no more than the calendar has room for.
+/// Microseconds, at most the maximum of the calendar.
 fn soonest(time: Duration) -> i64 {
     const MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
     micros(time.min(MAX))

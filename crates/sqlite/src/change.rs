@@ -1,5 +1,5 @@
-//! What an operator changes about tasks: edit those that wait, remove those that
-//! have ended. The writer's transaction excludes claims.
+//! Changes of tasks by operators: edits of waiting tasks, removal of ended ones. The
+//! writer's transaction excludes claims.
 
 use rusqlite::params;
 use task_engine_core::attempt::AttemptId;

@@ -49,7 +49,7 @@ pub(crate) fn checks(
     checks
 }
 
-/// What cannot be found out is a verdict, too.
+/// A check that fails is reported as unknown.
 fn attempt(name: &'static str, outcome: Result<Check, JobError>) -> Check {
     outcome.unwrap_or_else(|fault| Check::unknown(name, words(fault)))
 }
@@ -73,7 +73,7 @@ fn journal(tx: &JobTransaction<'_>, path: Option<&Path>) -> Result<Check, JobErr
     })
 }
 
-/// Of this program's own connections; what others set for theirs holds there.
+/// Of this program's connections. Other programs may set it differently for theirs.
 fn synchronous(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     const NAME: &str = "durability";
     let level: i64 = tx.db.query_row("PRAGMA synchronous", [], |row| read(row, 0))?;
@@ -88,7 +88,7 @@ fn synchronous(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     })
 }
 
-/// Of the file and of those with_suffix it, which another user may have made.
+/// The file, its write-ahead log and its index, which another user may have created.
 fn permissions(path: &Path) -> Check {
     const NAME: &str = "permissions";
     for file in [path.to_owned(), with_suffix(path, "-wal"), with_suffix(path, "-shm")] {
@@ -173,7 +173,7 @@ fn version(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
 
 type SchemaObjects = BTreeMap<String, (String, String)>;
 
-/// Compares with a new database, which the same migrations have made.
+/// Compares with a new database, created by the same migrations.
 fn drift(tx: &JobTransaction<'_>) -> Result<Check, JobError> {
     const NAME: &str = "schema";
     let fresh = Connection::open_in_memory()?;

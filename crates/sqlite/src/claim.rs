@@ -18,11 +18,11 @@ use crate::moment::between;
 use crate::store::SqliteStore;
 use crate::value::read;
 
-/// Who claims, and what it can run.
+/// The parameters of a claimer.
 #[derive(Debug)]
 pub(crate) struct ClaimRequest {
     pub(crate) instance: InstanceId,
-    /// JSON arrays without repetitions, as the statement takes them.
+    /// JSON arrays without duplicates, as the statement expects them.
     pub(crate) queues: String,
     pub(crate) classes: String,
     pub(crate) lowest_priority: i32,
@@ -102,17 +102,17 @@ pub(crate) fn claim(
     Ok(Claim { tasks, rest })
 }
 
-/// What a claim takes, while it is still in the queue.
+/// The tasks of a claim, while they are still in the queue.
 struct PickedTasks {
     /// In the order of claims.
     waiting: Vec<Waiting>,
-    /// All that were looked at.
+    /// All lanes that were read.
     lanes: Vec<LaneReader>,
     rest: ClaimRest,
 }
 
-/// The next tasks, in order. Goes from one priority to the next lower
-/// one, and among the lanes of one priority takes what is due first.
+/// The next tasks, in order: from one priority to the next lower one, and among the lanes
+/// of one priority by time.
 fn pick(
     tx: &JobTransaction<'_>,
     wanted: &ClaimRequest,
@@ -146,14 +146,14 @@ fn pick(
     Ok(PickedTasks { waiting, lanes: seen, rest: ClaimRest::More })
 }
 
-/// Takes due tasks of lanes of one priority until there are `limit` in all.
+/// Takes due tasks from the lanes of one priority until there are `limit` in total.
 fn merge(
     tx: &JobTransaction<'_>,
     level: &mut [LaneReader],
     limit: usize,
     picked: &mut Vec<Waiting>,
 ) -> Result<(), JobError> {
-    // Enough for an even share; a lane that gives more is asked again.
+    // Enough for an even share; a lane with more is read again.
     let share = ((limit - picked.len()) / level.len()).max(8);
     while picked.len() < limit {
         let mut first: Option<(Head, usize)> = None;
@@ -170,11 +170,11 @@ fn merge(
     Ok(())
 }
 
-/// Those that can be executed.
+/// The tasks that exist.
 fn created(waiting: Vec<Waiting>) -> Vec<ClaimedTask> {
     let created = |Waiting { head, task }| {
         if task.is_none() {
-            // It would be the first of every claim, for ever.
+            // Otherwise it would be the first of every claim.
             tracing::error!(
                 task_id = head.task_id,
                 "a task waits that was never created; it is removed from the queue"

@@ -34,7 +34,7 @@ impl SqliteStore {
 
 fn advance(tx: &JobTransaction<'_>, by: Duration) -> Result<(), JobError> {
     tx.db.execute_batch(sql!("testing/clock", "create_clock"))?;
-    // What no calendar can show, no clock should.
+    // Not beyond the calendar.
     let clock_offset = clock_offset(tx.db);
     let year_9000 = 221_845_392_000_000_000 - (tx.now() - clock_offset);
     let clock_offset = clock_offset.saturating_add(micros(by)).min(year_9000);

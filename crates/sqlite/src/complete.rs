@@ -1,4 +1,4 @@
-//! Completion in a transaction of the application's own, and what follows it.
+//! Completion in a transaction of the application, and how the engine settles it.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState};
@@ -48,7 +48,8 @@ pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(
 /// False if the attempt is not its holder's any more.
 fn complete(tx: &JobTransaction<'_>, completion: &Completion) -> Result<bool, JobError> {
     let id = completion.id;
-    // The lock comes first, as for the writer: what is read after it is true.
+    // The lock comes first, as for the writer, so that everything read after it is
+    // current.
     tx.db.prepare_cached(sql!("engine/complete", "complete_lock"))?.execute([])?;
     let claim: Option<(i64, String)> = tx
         .db
@@ -77,7 +78,7 @@ fn complete(tx: &JobTransaction<'_>, completion: &Completion) -> Result<bool, Jo
     })
 }
 
-/// Whether all of these attempts ended well by the word of their own holders.
+/// Whether all of these attempts were completed by their own holders.
 pub(crate) fn all_completed(
     tx: &JobTransaction<'_>,
     endings: &[AttemptRecord],
@@ -95,8 +96,8 @@ fn is_completed(tx: &JobTransaction<'_>, ending: &AttemptRecord) -> Result<bool,
     Ok(ask.exists(params![ending.id.task_id.0, ending.id.attempt, ending.claim_id.0])?)
 }
 
-/// In the writer's transaction no other transaction has written anything
-/// that is not there to be seen: what is not completed now never will be.
+/// In the writer's transaction there is no other open one: an attempt that is not
+/// completed now never will be.
 pub(crate) fn settle(
     tx: &JobTransaction<'_>,
     endings: &[AttemptRecord],

@@ -1,4 +1,4 @@
-//! Opens the file, and says what is wrong with it.
+//! Opens the file, and explains errors.
 
 use std::cell::OnceCell;
 use std::fs::OpenOptions;
@@ -44,8 +44,8 @@ pub(crate) fn open(path: &Path, place: &str) -> Result<Connection, StoreError> {
         })
 }
 
-/// Which files a path means. SQLite goes on writing to one that was deleted or
-/// replaced, and reports that it is committed: the data would be lost.
+/// The identity of the files of a path. SQLite continues to write to a file that was
+/// deleted or replaced, and reports commits: the data would be lost.
 #[derive(Debug)]
 pub(crate) struct FileMark {
     path: PathBuf,
@@ -58,7 +58,7 @@ pub(crate) struct FileMark {
 /// Device and number.
 type FileId = (u64, u64);
 
-/// Begins what is said when the write-ahead log is gone.
+/// The beginning of the error if the write-ahead log is gone.
 pub(crate) const LOG_GONE: &str = "its write-ahead log";
 
 impl FileMark {
@@ -69,8 +69,8 @@ impl FileMark {
         Ok(Self { path, file, log: OnceCell::new() })
     }
 
-    /// Fails if the path means another file now, or none; and if the write-ahead
-    /// log beside it does.
+    /// Fails if the path refers to another file now or to none, or if its write-ahead log
+    /// does.
     pub(crate) fn check(&self, connection: &Connection) -> rusqlite::Result<()> {
         if number(&self.path).is_ok_and(|file| file == self.file) {
             return self.check_log(connection);
@@ -95,8 +95,8 @@ impl FileMark {
         let what = if replaced {
             "another program has made a new one: end all programs that use this file, then run `task-engine doctor --deep`"
         } else {
-            // What was committed is still in the deleted log, and only processes
-            // that have it open can save it.
+            // Committed data is still in the deleted log, and only processes that have it
+            // open can save it.
             save_log(connection);
             "restart all programs that use this file"
         };
@@ -118,7 +118,7 @@ impl FileMark {
     }
 }
 
-/// Copies what the log holds into the file itself.
+/// Copies the content of the log into the file.
 fn save_log(connection: &Connection) {
     let saved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -135,14 +135,14 @@ fn number(path: &Path) -> io::Result<FileId> {
     std::fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// A database that is gone with its connection.
+/// A database that is removed with its connection.
 pub(crate) fn open_in_memory(place: &str) -> Result<Connection, StoreError> {
     Connection::open_in_memory()
         .and_then(|connection| prepare(&connection).map(|()| connection))
         .map_err(|error| explain(&error, place))
 }
 
-/// SQLite says "unable to open database file" to all of these.
+/// SQLite reports "unable to open database file" for all of these.
 fn check(path: &Path) -> Result<(), StoreError> {
     let refuse = |why: String| Err(StoreError::Refused(why));
     let shown = path.display();
@@ -164,7 +164,7 @@ fn check(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// What `check` cannot see: the rights of this user.
+/// The rights of this user, which `check` cannot read.
 fn may_not_open(error: &rusqlite::Error, path: &Path, place: &str) -> Option<StoreError> {
     if error.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
         return None;
@@ -208,10 +208,10 @@ fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // Else SQLite looks at the value of a LIMIT to choose a plan, and prepares
-    // the statement again each time that one is given.
+    // Without this, SQLite uses the value of a LIMIT to choose a plan, and prepares the
+    // statement again for each value.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // FULL: what has committed survives a power cut (promise 1).
+    // FULL: committed data survives a power failure (promise 1).
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF;")
 }
 
@@ -262,7 +262,7 @@ mod tests {
         let error = explain(&mark.check(&open).unwrap_err(), "test");
         assert!(matches!(error, StoreError::MustReopen(_)), "{error:?}");
         assert!(error.to_string().contains("restart all programs"), "{error}");
-        // As after a crash: nothing but the file is left.
+        // As after a crash: only the file is left.
         let copy = folder.path().join("copy.db");
         std::fs::copy(&path, &copy).unwrap();
         let copy = Connection::open(copy).unwrap();

@@ -1,4 +1,4 @@
-//! Threads that own a connection each: jobs go in, answers come out.
+//! Threads that own a connection each: they receive jobs and send replies.
 //!
 //! SQLite blocks, so it never runs on a thread of the asynchronous runtime.
 
@@ -16,7 +16,7 @@ use crate::connection::FileMark;
 use crate::error::{JobError, explain};
 use crate::moment::Moment;
 
-/// What a job works with: a connection inside a transaction, and its time.
+/// The context of a job: a connection inside a transaction, and its time.
 pub(crate) struct JobTransaction<'a> {
     pub(crate) db: &'a Connection,
     pub(crate) moment: Moment,
@@ -53,8 +53,8 @@ pub(crate) struct ConnectionThread {
 }
 
 impl Drop for ConnectionThread {
-    /// Waits for the thread, so that its connection is closed in good order and
-    /// the file is whole by itself, without the log beside it.
+    /// Waits for the thread, so that its connection is closed and the file is complete
+    /// without its log.
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take()
@@ -103,7 +103,7 @@ impl fmt::Debug for ConnectionThread {
 /// A job has two moments: it runs inside a transaction, and answers when the
 /// fate of the transaction is known.
 pub(crate) trait Job: Send {
-    /// Runs, and tells whether what it did may be kept.
+    /// Runs, and returns whether its changes may be committed.
     fn run(&mut self, tx: &JobTransaction<'_>) -> bool;
 
     /// Answers. `committed` is the fate of the transaction as a whole.
@@ -125,7 +125,7 @@ where
         let Some(work) = self.work.take() else {
             return false;
         };
-        // A panic is the fault of this job; the thread has others to do.
+        // A panic fails only this job; the thread continues.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(tx))).unwrap_or_else(|_| {
             Err(JobError::Store(StoreError::Refused(
                 "the store panicked, which is a bug of Task Engine; nothing was changed".to_owned(),
@@ -141,12 +141,12 @@ where
             (_, Err(error)) => Err(explain(error, place)),
             (None, Ok(())) => Err(StoreError::Unavailable(format!("{place}: not done"))),
         };
-        // The caller may have stopped waiting; the commit stands.
+        // The caller may have stopped waiting; the commit is valid.
         let _ = self.reply.send(answer);
     }
 }
 
-/// Reads beside the writer, one job after the other, each in one snapshot.
+/// Reads concurrently with the writer, one job after the other, each in one snapshot.
 pub(crate) fn read_all(
     connection: &Connection,
     file: &FileMark,
@@ -158,7 +158,7 @@ pub(crate) fn read_all(
         let begun = checked.and_then(|()| connection.execute_batch("BEGIN"));
         if begun.is_ok() {
             job.run(&JobTransaction::new(connection));
-            // Nothing was written, so there is nothing to lose.
+            // Nothing was written, so nothing is lost.
             let _ = connection.execute_batch("ROLLBACK");
         }
         job.answer(begun.as_ref().map(|_| ()), place);

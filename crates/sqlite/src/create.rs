@@ -1,4 +1,4 @@
-//! Creation: what was asked, and its place in the queue, or neither.
+//! Creation: a task and its waiting row, or neither.
 
 use rusqlite::{CachedStatement, Connection, params};
 use task_engine_core::task::Due;
@@ -32,9 +32,8 @@ pub fn create_in(connection: &Connection, tasks: &[NewTask]) -> Result<Vec<TaskI
     Ok(creations.into_iter().map(Creation::id).collect())
 }
 
-/// The same as [`create_in`], and tells what became of each: of those that are
-/// unique, some may be there already. Nothing starts before the transaction
-/// ends.
+/// As [`create_in`], and returns the outcome of each: a unique task may exist already. No
+/// task starts before the transaction ends.
 pub fn create_each_in(
     connection: &Connection,
     tasks: &[NewTask],
@@ -56,7 +55,7 @@ pub fn create_each_in(
     })
 }
 
-/// The caller is in a transaction, and takes it back if this fails.
+/// The caller is in a transaction, and rolls it back if this fails.
 pub(crate) fn create(
     tx: &JobTransaction<'_>,
     tasks: &[NewTask],
@@ -76,7 +75,7 @@ pub(crate) fn create(
     Ok(creations)
 }
 
-/// Creates tasks without a look at others.
+/// Creates tasks without a check of keys.
 pub(crate) struct Insert<'a> {
     created: CachedStatement<'a>,
     waiting: CachedStatement<'a>,

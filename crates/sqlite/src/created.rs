@@ -1,4 +1,4 @@
-//! What a transaction has created and not yet committed: for tests.
+//! The tasks that a transaction has created and not yet committed: for tests.
 
 use rusqlite::{Connection, OpenFlags};
 use task_engine_core::json::Json;

@@ -44,9 +44,8 @@ impl<'t> Fence<'t> {
         })
     }
 
-    /// Looks for the tasks of many attempts before they end: ids in a row, which
-    /// is how batches mostly come, cost one search. Those of a row with a gap
-    /// are looked for one by one.
+    /// Finds the tasks of many attempts before they end. Consecutive ids, which batches
+    /// mostly have, cost one search. Ids with gaps are searched one by one.
     pub(crate) fn find(
         &mut self,
         attempts: impl Iterator<Item = AttemptId>,
@@ -71,9 +70,8 @@ impl<'t> Fence<'t> {
         Ok(found || self.exists.exists([task_id])?)
     }
 
-    /// Ends the attempt, and puts the task back to wait if it goes on. False,
-    /// and nothing is changed, if the attempt has ended before, or retention has
-    /// removed its task.
+    /// Ends the attempt, and requeues the task if it continues. False, and nothing is
+    /// changed, if the attempt has already ended, or retention has removed its task.
     pub(crate) fn end(&mut self, attempt: &EndedAttempt<'_>) -> Result<bool, JobError> {
         if !self.exists(attempt.id.task_id.0)? {
             return Ok(false);

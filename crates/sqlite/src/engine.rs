@@ -1,4 +1,4 @@
-//! What engines and clients call.
+//! The contract of engines and clients.
 
 use std::sync::Arc;
 use std::time::Duration;

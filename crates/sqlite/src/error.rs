@@ -41,7 +41,7 @@ impl JobError {
     }
 }
 
-/// Says what happened to which file, and what to do.
+/// Names the file, the problem and the remedy.
 pub(crate) fn explain(error: &Error, place: &str) -> StoreError {
     use ErrorCode::*;
     let text = error.to_string();

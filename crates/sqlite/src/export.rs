@@ -1,4 +1,4 @@
-//! All that is known, line by line, in the one snapshot that the reader is in.
+//! Exports the store line by line, in the snapshot of the reader.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(crate) fn export(
     mut to: ExportSink,
 ) -> Result<(), JobError> {
     let mut end = ExportCounts::default();
-    // False: the reader wants no more.
+    // False: the reader has stopped.
     let mut send = |line: ExportLine| {
         end.count(&line);
         to(line)
@@ -50,7 +50,7 @@ pub(crate) fn export(
     Ok(())
 }
 
-/// Passes rows on until the reader wants no more.
+/// Passes rows on until the reader stops.
 fn each(
     tx: &JobTransaction<'_>,
     statement: &str,

@@ -1,4 +1,4 @@
-//! Takes in a file, all of it or nothing, in the writer's transaction.
+//! Imports a file, all of it or nothing, in the writer's transaction.
 
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Params, params};
@@ -18,7 +18,7 @@ pub(crate) fn import(
     file: ExportFile,
     ids: ImportIds,
 ) -> Result<ImportOutcome, JobError> {
-    // A conflict that is met half-way is an answer, and leaves nothing behind.
+    // A conflict that is found half-way is a reply, and everything is rolled back.
     tx.db.execute_batch("SAVEPOINT task_engine_import")?;
     let imported = read(tx, file, ids)?;
     if let ImportOutcome::Conflict(_) = imported {
@@ -120,7 +120,7 @@ fn put(tx: &JobTransaction<'_>, statement: &str, params: impl Params) -> Result<
 }
 
 fn instance(tx: &JobTransaction<'_>, one: &InstanceRecord) -> Result<(), JobError> {
-    // One that was alive is so elsewhere; here it is not.
+    // A live session is alive in another database, not here.
     let is_over = one.stopped_at.is_some() || one.lost_at.is_some();
     let lost_at = if is_over { micros(one.lost_at) } else { Some(tx.now()) };
     put(

@@ -18,13 +18,13 @@ use crate::error::JobError;
 use crate::moment::{between, micros, timestamp};
 use crate::value::read;
 
-/// How many classes of waiting tasks a heartbeat tells.
+/// The most classes of waiting tasks that a heartbeat returns.
 const CLASSES_MAX: usize = 100;
-/// How many pairs of queue and class it looks at for them.
+/// The most pairs of queue and class that it reads for them.
 const LOOKS_MAX: usize = 1000;
 
 pub(crate) fn register(tx: &JobTransaction<'_>, new: &NewInstance) -> Result<InstanceId, JobError> {
-    // Rounded up: a lease is never shorter than was asked for.
+    // Rounded up: a lease is never shorter than requested.
     let lease_ms = new.lease.as_micros().div_ceil(1000);
     let inserted =
         tx.db.prepare_cached(sql!("engine/instances", "instance_insert"))?.execute(params![
@@ -167,7 +167,7 @@ fn attempt_id(row: &Row<'_>) -> rusqlite::Result<AttemptId> {
     Ok(AttemptId { task_id: TaskId(read(row, 0)?), attempt: read(row, 1)? })
 }
 
-/// Jumps from class to class: a queue of a million tasks of one class is one look.
+/// Seeks from class to class: a queue of a million tasks of one class is one seek.
 fn waiting_classes(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
     let mut next = tx.db.prepare_cached(sql!("engine/instances", "next_waiting_class"))?;
     let mut classes = BTreeSet::new();

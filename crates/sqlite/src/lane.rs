@@ -18,7 +18,7 @@ use crate::value::read;
 pub(crate) struct LaneReader {
     queue: String,
     class: String,
-    /// Wider than a priority is: whatever the table has must not be in the way.
+    /// Wider than a valid priority, because the table may contain any number.
     pub(crate) priority: i64,
     /// Due tasks that were read and not taken yet.
     read: VecDeque<Waiting>,
@@ -46,7 +46,7 @@ pub(crate) struct Head {
     pub(crate) task_id: i64,
 }
 
-/// A due task, with all that its attempt needs.
+/// A due task with its fields.
 pub(crate) struct Waiting {
     pub(crate) head: Head,
     /// None if the task was never created.
@@ -87,7 +87,7 @@ impl LaneReader {
         Some(waiting)
     }
 
-    /// Takes the tasks out of the queue: all of the lane up to the last one.
+    /// Deletes the taken tasks from the queue: all of the lane up to the last one.
     pub(crate) fn delete_taken(&self, tx: &JobTransaction<'_>) -> Result<(), JobError> {
         let Some(TakenRange { count, first, last }) = self.taken else {
             return Ok(());

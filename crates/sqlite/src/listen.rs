@@ -1,5 +1,5 @@
-//! Wake-ups: from the writer of this process at once, and from other processes
-//! by a look at a counter that SQLite keeps.
+//! Wake-ups: from the writer of this process directly, and from other processes by
+//! polling a counter of SQLite.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tokio::sync::{oneshot, watch};
 use crate::connection;
 use crate::error::explain;
 
-/// How often another process's commits are looked for. A look costs a few
-/// microseconds and no disk access.
+/// How often commits of other processes are polled. A poll costs a few microseconds and
+/// no disk access.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Counts of wake_ups given. Counts and not messages: however many there were
-/// meanwhile, one wake-up answers them all.
+/// Counts the wake-ups. Counters and not messages: one wake-up covers all that were sent
+/// in the meantime.
 #[derive(Debug, Clone)]
 pub(crate) struct WakeUpSender(watch::Sender<WakeUpCounts>);
 
@@ -157,7 +157,7 @@ impl Watcher {
     }
 }
 
-/// What was there at the last look.
+/// The state at the last poll.
 #[derive(Clone, Copy)]
 struct FileState {
     version: i64,
@@ -167,7 +167,8 @@ struct FileState {
 }
 
 impl FileState {
-    /// The counter comes first: a commit between the two is seen again, not missed.
+    /// The counter is read first: a commit between the two reads is seen again, not
+    /// missed.
     fn now(connection: &Connection) -> rusqlite::Result<Self> {
         let version = version(connection)?;
         connection.prepare_cached(sql!("engine/listen", "listen_state"))?.query_row([], |row| {
@@ -187,9 +188,9 @@ fn version(connection: &Connection) -> rusqlite::Result<i64> {
         .query_row([], |row| row.get(0))
 }
 
-/// Heartbeats change the file as well, and an engine answers a cancel request
-/// with a heartbeat: a hint for every change would be two engines waking each
-/// other for ever. So a request is reported once, and work only while something waits.
+/// Heartbeats change the file as well, and an engine answers a cancel request with a
+/// heartbeat: if every change sent a wake-up, two engines would wake each other
+/// endlessly. So a request is reported once, and work only while tasks wait.
 fn watch(
     connection: &Connection,
     mut seen: FileState,

@@ -14,7 +14,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0003_operators", include_str!("../migrations/0003_operators.sql")),
 ];
 
-/// Applies what is missing, in the one transaction that the writer is in.
+/// Applies missing migrations in the writer's transaction.
 pub(crate) fn migrate(tx: &JobTransaction<'_>, place: &str) -> Result<Vec<String>, JobError> {
     tx.db.execute_batch(sql!("engine/migrations", "migrations_table"))?;
     let there: i64 =

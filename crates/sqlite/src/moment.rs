@@ -8,8 +8,8 @@ use rusqlite::Connection;
 #[cfg(feature = "testing")]
 use crate::clock::clock_offset;
 
-/// One moment on both clocks: the database's, which for an embedded database is
-/// the machine's, and the steady one that durations are measured with.
+/// One moment on two clocks: the database's, which for an embedded database is the
+/// machine's, and the monotonic one for durations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment {
     /// The time that everything in one transaction happens at.
@@ -18,13 +18,13 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// For what is done with this connection.
+    /// The current moment by the clock of this database.
     pub(crate) fn take(db: &Connection) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { now: micros(since_epoch) + clock_offset(db), steady: Instant::now() }
     }
 
-    /// The time after a wait; never past the last one that can be stored.
+    /// The time after a delay; at most the last one that can be stored.
     pub(crate) fn after(self, wait: Duration) -> i64 {
         self.now.saturating_add(micros(wait)).min(Timestamp::MAX.as_microsecond())
     }
@@ -46,7 +46,8 @@ pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A stored time. What no clock can tell was written by hand; the nearest is shown.
+/// A stored time. A time beyond the calendar was written by hand; the nearest one is
+/// returned.
 pub(crate) fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(micros).unwrap_or(if micros < 0 {
         Timestamp::MIN

@@ -1,4 +1,4 @@
-//! What an operator does to tasks: cancel, retry, remove.
+//! Operations on tasks: cancel, retry, remove.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(crate) fn prune(
     Ok(ids.len() as u64)
 }
 
-/// Removes tasks with all that is recorded about them.
+/// Removes tasks with their history.
 pub(crate) fn delete_rows(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), JobError> {
     for statement in [
         sql!("operators/tasks", "prune_unique_tasks"),

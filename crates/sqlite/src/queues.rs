@@ -1,4 +1,4 @@
-//! Queues: paused, resumed, and what is in them.
+//! Queues: pause, resume, list.
 
 use rusqlite::{OptionalExtension, params};
 use task_engine_core::queue::{BoundedCount, PausedQueue, QueueListBuilder, QueuePause, QueueRow};
@@ -8,8 +8,8 @@ use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
-/// Claims are made in the writer's transactions too, one after the other: those
-/// that come after this one see it.
+/// Claims also run in the writer's transactions, one after the other, so later ones see
+/// this.
 pub(crate) fn pause(tx: &JobTransaction<'_>, pause: &QueuePause) -> Result<bool, JobError> {
     let was_paused: bool = tx
         .db

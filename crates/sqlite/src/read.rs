@@ -16,7 +16,7 @@ use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
-/// What engines hold, by task. As many as there are busy workers.
+/// The tasks that engines hold. As many as there are busy workers.
 pub(crate) type HeldTasks = HashMap<TaskId, RunningAttempt>;
 
 /// An attempt in an engine's hands.
@@ -44,8 +44,8 @@ pub(crate) fn held_tasks(tx: &JobTransaction<'_>) -> Result<HeldTasks, JobError>
     Ok(held.collect::<rusqlite::Result<_>>()?)
 }
 
-/// A page, newest first. Each status is asked for where such tasks are, because
-/// to ask all tasks for their status reads the whole history.
+/// A page, newest first. Each status is read from the tables that contain it, because the
+/// status of all tasks would need the whole history.
 pub(crate) fn tasks(
     tx: &JobTransaction<'_>,
     filter: &TaskFilter,

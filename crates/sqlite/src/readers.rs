@@ -1,4 +1,4 @@
-//! What readers call.
+//! The contract of readers.
 
 use jiff::Timestamp;
 use task_engine_core::flow::{FlowPage, FlowTask};

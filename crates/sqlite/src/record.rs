@@ -1,4 +1,4 @@
-//! Recording: engines say how attempts ended.
+//! Records how attempts ended.
 
 use rusqlite::{OptionalExtension, params};
 use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState};
@@ -9,8 +9,8 @@ use crate::ending::{EndedAttempt, Fence, began};
 use crate::error::JobError;
 use crate::report;
 
-/// Ends attempts, and removes claims that are finished. Returns the attempts
-/// that had been ended before.
+/// Ends attempts, and removes finished claims. Returns the attempts that had already
+/// ended.
 pub(crate) fn record(
     tx: &JobTransaction<'_>,
     endings: &[AttemptRecord],
@@ -35,18 +35,18 @@ pub(crate) fn record(
     Ok(late)
 }
 
-/// What became of an ending.
+/// The outcome of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// It is recorded.
     Ended,
     /// It was before: this very holder has sent it.
     Before,
-    /// The attempt had been ended otherwise.
+    /// The attempt had already ended otherwise.
     Late,
 }
 
-/// Ends one attempt, or keeps what came too late as evidence.
+/// Ends one attempt, or keeps a late result as evidence.
 pub(crate) fn record_one(
     tx: &JobTransaction<'_>,
     fence: &mut Fence<'_>,

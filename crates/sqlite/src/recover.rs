@@ -1,4 +1,4 @@
-//! Recovery: claims are taken from those who no longer work on them.
+//! Recovery: reclaims tasks from engines that no longer work on them.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
-/// Writes what attempts have said. There is one writer, so none is passed over.
+/// Writes reports of attempts. There is one writer, so none is skipped.
 pub(crate) fn report(
     tx: &JobTransaction<'_>,
     reports: &[Report],

@@ -1,4 +1,4 @@
-//! What engines have counted.
+//! The per-minute counters of engines.
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params, params_from_iter};
@@ -13,7 +13,7 @@ use crate::moment::{between, micros, timestamp};
 use crate::value::read;
 
 const SECOND: i64 = 1_000_000;
-/// Where the histograms begin, behind the step, the class and six numbers.
+/// The columns where the histograms begin, after the step, the class and six numbers.
 const RUN: usize = 8;
 const WAIT: usize = RUN + BUCKETS;
 

@@ -1,4 +1,4 @@
-//! One step of a search: how far it goes, and what is there.
+//! One step of a search: how far it goes, and its tasks.
 
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Statement, params};
@@ -72,7 +72,7 @@ pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, Job
     Ok(ScanPage { tasks, down_to, now })
 }
 
-/// What a step leaves out.
+/// The conditions of a step.
 struct ScanNarrowing {
     /// By columns of the task: classes, queues, and when it was created.
     columns: [Value; 4],

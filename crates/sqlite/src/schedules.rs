@@ -38,8 +38,8 @@ pub(crate) fn schedules(
     let after = after.unwrap_or("");
     let rows = statement.query_map(params![after, limit], schedule_row)?;
     let mut rows: Vec<_> = rows.collect::<rusqlite::Result<_>>()?;
-    // A name that is not UTF-8 is shown as another one, which may sort before it:
-    // the next page would begin with it once more.
+    // A name that is not UTF-8 is shown as another one, which may sort before it: the
+    // next page would begin with it again.
     rows.retain(|row| row.name.as_str() > after);
     Ok(rows)
 }
@@ -105,7 +105,7 @@ pub(crate) fn remove(tx: &JobTransaction<'_>, name: &str) -> Result<bool, JobErr
     Ok(id.is_some())
 }
 
-/// Tells engines to set their timers again, in this process and in others.
+/// Notifies engines in this process and in others, so that they set their timers again.
 fn notify_change(tx: &JobTransaction<'_>) -> Result<(), JobError> {
     tx.db.prepare_cached(sql!("schedules/schedules", "schedule_changed"))?.execute([])?;
     tx.changes_schedules.set(true);
@@ -136,7 +136,7 @@ pub(crate) fn due(tx: &JobTransaction<'_>, limit: u32) -> Result<DueSchedules, J
     Ok(due)
 }
 
-/// How long it is until the next slot, or nothing if one is due.
+/// The time until the next slot, or `None` if one is due.
 pub(crate) fn next_in(tx: &JobTransaction<'_>) -> Result<Option<std::time::Duration>, JobError> {
     Ok(next_after(tx, i64::MIN)?.map(|next| between(tx.now(), next)))
 }
@@ -148,7 +148,7 @@ fn next_after(tx: &JobTransaction<'_>, time: i64) -> Result<Option<i64>, JobErro
         .query_row([time], |row| read(row, 0))?)
 }
 
-/// One writer: what is seen here stays so until it is written.
+/// There is one writer, so the rows do not change before they are written.
 pub(crate) fn fire(tx: &JobTransaction<'_>, firings: &[Firing]) -> Result<Vec<bool>, JobError> {
     firings.iter().map(|firing| fire_one(tx, firing)).collect()
 }
@@ -247,7 +247,7 @@ pub(crate) fn events(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The first column; a constraint lets no other word in.
+/// The first column; a constraint allows no other value.
 pub(crate) fn event_kind(row: &Row<'_>) -> rusqlite::Result<ScheduleEventKind> {
     let kind: String = read(row, 0)?;
     kind.parse().map_err(|bad| {

@@ -47,8 +47,8 @@ impl SqliteStore {
         Self::start(Some(path.to_owned()), location, writer, Some(reader))
     }
 
-    /// A private database that is gone with its last handle: for trying things
-    /// out, and for tests.
+    /// A private database that is removed with its last handle: for experiments and
+    /// tests.
     pub fn open_in_memory() -> Result<Self, StoreError> {
         let location: Arc<str> = "sqlite::memory:".into();
         let connection = connection::open_in_memory(&location)?;

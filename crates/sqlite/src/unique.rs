@@ -16,7 +16,7 @@ use crate::moment::between;
 use crate::operate::{TaskLocation, find, leave_queue};
 use crate::read::{HeldTasks, held_tasks};
 
-/// Creates a task, unless one with its key stands in the way.
+/// Creates a task, unless one with its key conflicts.
 pub(crate) fn create(
     tx: &JobTransaction<'_>,
     insert: &mut Insert<'_>,
@@ -82,14 +82,14 @@ impl KeyHolder {
             TaskLocation::Waiting { .. } => TaskStatus::Waiting,
             TaskLocation::Held(_) => TaskStatus::Running,
             TaskLocation::Ended(_, status) => status,
-            // A damaged file: what is nowhere never runs.
+            // A damaged file: a task without a location never runs.
             TaskLocation::Nowhere => TaskStatus::Failed,
         }
     }
 }
 
-/// What was asked for anew has all its retries; the number of the attempt goes
-/// on. A waiting row is never updated.
+/// A replaced task has all its retries; its attempt numbers continue. A waiting row is
+/// never updated.
 fn replace(
     tx: &JobTransaction<'_>,
     id: AttemptId,

@@ -11,7 +11,7 @@ pub(crate) fn read<T: FromColumn>(row: &Row<'_>, column: usize) -> rusqlite::Res
     Ok(T::of(row.get_ref(column)?))
 }
 
-/// A value that is read from a column, whatever is in there.
+/// A value that is read from a column of any type.
 pub(crate) trait FromColumn {
     fn of(value: ValueRef<'_>) -> Self;
 }

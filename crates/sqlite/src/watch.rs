@@ -1,4 +1,4 @@
-//! What goes on, for those who watch.
+//! Current activity, for readers.
 
 use std::collections::BTreeMap;
 

@@ -33,8 +33,8 @@ pub(crate) fn write_all(
     }
 }
 
-/// IMMEDIATE: the lock comes first, so that nothing that was read can be out of
-/// date when it is written.
+/// IMMEDIATE: the lock comes first, so that nothing that was read is out of date when it
+/// is written.
 fn commit(
     connection: &Connection,
     file: Option<&FileMark>,
@@ -83,8 +83,8 @@ fn run_apart(job: &mut dyn Job, tx: &JobTransaction<'_>) -> rusqlite::Result<()>
     execute(tx.db, "SAVEPOINT task_engine_job")?;
     if !job.run(tx) {
         if tx.db.is_autocommit() {
-            // After some errors, a full disk for one, SQLite itself rolls back
-            // the whole transaction: the others of this group have not happened.
+            // After some errors, like a full disk, SQLite itself rolls back the whole
+            // transaction: the other jobs of this group are rolled back, too.
             return Err(rusqlite::Error::SqliteFailure(
                 ffi::Error::new(ffi::SQLITE_ABORT),
                 Some("the failure of another job rolled back the whole transaction".to_owned()),

@@ -56,6 +56,7 @@ async fn cancel_request_wakes_other_handle_once() {
 
     file.open().cancel(&ids).await.unwrap();
     assert_eq!(next(&mut heard).await, WakeUp::Cancel);
+    // No event reports the absence of a wake-up, so this waits for several polls of the file.
     for _ in 0..10 {
         assert_eq!(store.heartbeat(engine.id).await.unwrap().cancel.len(), 1);
         tokio::time::sleep(Duration::from_millis(10)).await;

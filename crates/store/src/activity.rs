@@ -1,10 +1,9 @@
-//! What runs now and what comes next: rows that stores return to those who watch.
-//! All of it is read by keys and up to limits, however much history there is.
+//! Current activity: running tasks, recent endings and the next tasks. All of it is read
+//! by keys and up to limits, so the size of the history does not matter.
 //!
-//! There is no index on the time of an end: it would cost every task something. So
-//! endings are looked for where they must be: at tasks that were just seen to run or
-//! to be next, and at those with ids near to theirs, because tasks that are created
-//! together end together.
+//! There is no index on the time of an end: it would cost every task something. Endings
+//! are searched near tasks that were just running or next, and at ids close to theirs,
+//! because tasks that are created together end together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,31 +17,31 @@ use task_engine_core::queue::BoundedCount;
 use task_engine_core::report::ProgressRow;
 use task_engine_core::task::{TaskId, TaskStatus};
 
-/// So many endings are read at the most, to find the last errors.
+/// The most endings that are read to find the last errors.
 const ENDINGS_MAX: i64 = 5_000;
-/// Around so many places they are looked for.
+/// The most ids near which endings are searched.
 const PLACES_MAX: u8 = 10;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What is under way, and what comes next.
+/// Running tasks and the next ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {
     /// The time, by the database's clock.
     pub now: Timestamp,
     /// The newest task; none was ever created if there is none.
     pub newest: Option<TaskId>,
-    /// What engines hold, the oldest first.
+    /// The attempts that engines hold, oldest first.
     pub held: Vec<HeldAttempt>,
     /// The first tasks of each lane that are due, or will be soon.
     pub next: Vec<NextTask>,
 }
 
-/// How much of what comes next is wanted.
+/// How many of the next tasks to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivityQuery {
-    /// So many of each lane.
+    /// This many of each lane.
     pub per_lane: i64,
-    /// Those that will be due within this time, too.
+    /// Also tasks that are due within this time.
     pub soon: Duration,
 }
 
@@ -51,7 +50,7 @@ impl FailureCounts {
     /// it may have been retried.
     pub const COUNTED_MAX: i64 = 10_000;
 
-    /// From what was counted, one more than the limit at the most.
+    /// From a number that was counted up to one more than the limit.
     #[must_use]
     pub fn of(failed: i64, cancelled: i64) -> Self {
         let count = |seen: i64| BoundedCount {
@@ -82,12 +81,12 @@ pub struct HeldAttempt {
     pub queue: String,
     /// Its priority.
     pub priority: i32,
-    /// Who holds it.
+    /// The engine that holds it.
     #[serde(skip)]
     pub instance_id: InstanceId,
     /// Since when.
     pub claimed_at: Timestamp,
-    /// How far it was when it last said so.
+    /// Its last reported progress.
     pub progress: Option<ProgressRow>,
 }
 
@@ -111,9 +110,9 @@ pub struct NextTask {
 pub struct EndingsQuery {
     /// At tasks with ids from the first to the last of each of these pairs.
     pub ids: Vec<(TaskId, TaskId)>,
-    /// So many of each pair, the highest ids first.
+    /// At most this many of each pair, the highest ids first.
     pub limit: i64,
-    /// Only those that are not older than this, by the database's clock.
+    /// Only endings that are not older than this, by the database's clock.
     pub age_max: Duration,
 }
 
@@ -134,7 +133,7 @@ impl EndingsQuery {
         self.ids.push((TaskId(id.0.saturating_add(1)), TaskId(i64::MAX)));
     }
 
-    /// Below these, too. Those that are near to each other are looked at once.
+    /// Also searches below these ids. Ids that are close to each other are searched once.
     pub fn below(&mut self, mut ids: Vec<TaskId>, places_max: usize) {
         ids.sort_by(|one, other| other.cmp(one));
         let mut last = i64::MAX;
@@ -167,9 +166,9 @@ pub struct EndingRow {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub stopped_at: Timestamp,
-    /// The status that it ended the task with; `None`: the task goes on.
+    /// The status with which it ended the task; `None`: the task continues.
     pub ends_task: Option<TaskStatus>,
-    /// When the next attempt is due, if the task goes on.
+    /// When the next attempt is due, if the task continues.
     pub retry_at: Option<Timestamp>,
     /// The error, if it failed: as `exception: message`, cut to 500 characters.
     /// An attempt that has none and does not end its task was snoozed.
@@ -201,8 +200,8 @@ pub struct FailureCounts {
 }
 
 impl Activity {
-    /// Where what has just ended is likely to be: below the newest task, below
-    /// the first task of each lane, and below what runs.
+    /// Where recent endings are likely: below the newest task, below the first task of
+    /// each lane, and below the running tasks.
     #[must_use]
     pub fn endings_query(&self) -> EndingsQuery {
         let mut near: Vec<TaskId> = self.newest.into_iter().collect();

@@ -21,7 +21,7 @@ use task_engine_core::json::Json;
 use task_engine_core::queue::REASON_BYTES_MAX;
 use task_engine_core::task::{NAME_BYTES_MAX, TaskId};
 
-/// The longest text that says what an action was done to.
+/// The longest target of an action.
 pub const TARGET_BYTES_MAX: usize = 4096;
 /// The longest detail.
 pub const DETAIL_BYTES_MAX: usize = 8 * 1024;
@@ -30,22 +30,23 @@ pub const DETAIL_BYTES_MAX: usize = 8 * 1024;
 /// younger ones.
 pub const KEPT_MIN: Duration = Duration::from_secs(90 * 86_400);
 
-/// Which entries are asked for; without any field, the newest.
+/// Which entries to read; without any field, the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Only entries before this one: the next page.
     pub before: Option<i64>,
-    /// So many at the most.
+    /// At most this many.
     pub limit: u32,
     /// Only of actors that have this text in their name.
     pub actor: Option<String>,
-    /// Only of this action, like `tasks.retry`, or of all that begin so: `tasks`.
+    /// Only of this action, like `tasks.retry`, or of all actions with this prefix, like
+    /// `tasks`.
     pub action: Option<String>,
     /// Only from this time on.
     pub since: Option<Timestamp>,
     /// Only before this time.
     pub until: Option<Timestamp>,
-    /// Only about this task, by its id. What was done by a filter names no ids.
+    /// Only about this task, by its id. An operation by a filter names no ids.
     pub task: Option<TaskId>,
 }
 
@@ -74,7 +75,7 @@ pub fn check_prune(age: Duration) -> Result<(), StoreError> {
     )))
 }
 
-/// What became of an action.
+/// The outcome of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
@@ -82,7 +83,7 @@ pub enum AuditOutcome {
     Started,
     /// It was done.
     Done,
-    /// It may not, or cannot, be done; nothing was changed.
+    /// It was not allowed or not possible; nothing was changed.
     Refused,
     /// It was tried, and went wrong; some of it may have been done.
     Failed,
@@ -92,7 +93,7 @@ impl AuditOutcome {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Started, Self::Done, Self::Refused, Self::Failed];
 
-    /// The word, as it is stored.
+    /// The token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -133,11 +134,11 @@ pub struct NewAuditEntry {
     of: Option<i64>,
 }
 
-/// What is wrong with an entry.
+/// The reason why an entry is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidAuditEntry {
-    /// Who did it, or what was done.
+    /// The actor, or the action.
     #[error(
         "the {what} of an audit entry is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {text:?}"
     )]
@@ -147,7 +148,7 @@ pub enum InvalidAuditEntry {
         /// The text.
         text: String,
     },
-    /// What it was done to.
+    /// The target.
     #[error(
         "{bytes} bytes to say what an action is done to are too many (at most {TARGET_BYTES_MAX}); name fewer, or use a shorter filter"
     )]
@@ -219,19 +220,19 @@ impl NewAuditEntry {
         Self { outcome, of: Some(of), detail, ..self.clone() }
     }
 
-    /// Who.
+    /// The user or program.
     #[must_use]
     pub fn actor(&self) -> &str {
         &self.actor
     }
 
-    /// What.
+    /// The action.
     #[must_use]
     pub fn action(&self) -> &str {
         &self.action
     }
 
-    /// To what.
+    /// Its target.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.target
@@ -243,13 +244,13 @@ impl NewAuditEntry {
         self.reason.as_deref()
     }
 
-    /// An object: counts, what was before and after.
+    /// An object: counts, values before and after.
     #[must_use]
     pub fn detail(&self) -> &Json {
         &self.detail
     }
 
-    /// What became of it.
+    /// The outcome.
     #[must_use]
     pub fn outcome(&self) -> AuditOutcome {
         self.outcome
@@ -269,20 +270,20 @@ pub struct AuditEntry {
     pub id: i64,
     /// When, by the database's clock.
     pub at: Timestamp,
-    /// Who.
+    /// The user or program.
     pub actor: String,
-    /// What, like `tasks.retry`.
+    /// The action, like `tasks.retry`.
     pub action: String,
-    /// To what.
+    /// Its target.
     pub target: String,
     /// The reason, if one was given.
     pub reason: Option<String>,
-    /// An object: counts, what was before and after.
+    /// An object: counts, values before and after.
     #[serde(serialize_with = "as_it_is")]
     pub detail: Json,
-    /// What became of it.
+    /// The outcome.
     pub outcome: AuditOutcome,
-    /// The entry of its start, if this one tells the outcome.
+    /// The entry of its start, if this one has the outcome.
     pub of: Option<i64>,
 }
 

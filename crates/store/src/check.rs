@@ -16,7 +16,7 @@ use task_engine_core::task::TaskId;
 
 pub use violation::{Violation, ViolationKind};
 
-/// What checks look at: a closed list.
+/// The names of all checks: a closed list.
 pub const CHECK_NAMES: [&str; 30] = [
     "clock",
     "connection",
@@ -53,7 +53,7 @@ pub const CHECK_NAMES: [&str; 30] = [
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at: one of [`CHECK_NAMES`].
+    /// Its name: one of [`CHECK_NAMES`].
     pub name: &'static str,
     /// The verdict.
     pub verdict: Verdict,
@@ -116,13 +116,13 @@ impl Check {
         Self { name, verdict, message, remedy }
     }
 
-    /// What was looked at, for people.
+    /// Its title, for people.
     #[must_use]
     pub fn title(&self) -> String {
         self.name.replace('_', " ")
     }
 
-    /// What `OperatorStore::verify` has found.
+    /// The findings of `OperatorStore::verify`.
     #[must_use]
     pub fn of_ledger(violations: &[Violation]) -> Self {
         const NAME: &str = "ledger";
@@ -141,12 +141,12 @@ impl Check {
 /// How much checks may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckDepth {
-    /// What a page may ask every few seconds: a handful of small reads.
+    /// For a page that refreshes every few seconds: a few small reads.
     Quick,
-    /// Also what opens connections, or compares the tables with what they
-    /// should be. Reads no history.
+    /// Also checks that open connections, or compare the tables with the migrations.
+    /// Reads no history.
     Standard,
-    /// Also what reads everything.
+    /// Also checks that read everything.
     Deep,
 }
 
@@ -172,17 +172,17 @@ pub struct WaitingLane {
     pub due_for: Option<Duration>,
 }
 
-/// No more lanes than these are looked at.
+/// At most this many lanes are read.
 pub const LANES_MAX: u32 = 1000;
-/// No more failed tasks than these are looked at, unless everything is read.
+/// At most this many failed tasks are read, unless everything is read.
 pub const FAILED_MAX: u32 = 1000;
 
-/// What a store finds in its tables about the work itself.
+/// The facts about tasks and engines in the tables of a store.
 #[derive(Debug, Clone, Default)]
 pub struct CheckFacts {
     /// Engine sessions, as `ReadStore::instances` returns them.
     pub instances: Vec<InstanceRow>,
-    /// What waits, by queue and class.
+    /// Waiting tasks, by queue and class.
     pub lanes: Vec<WaitingLane>,
     /// The queues that are paused.
     pub paused: Vec<PausedQueue>,

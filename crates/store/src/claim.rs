@@ -22,19 +22,19 @@ pub trait Claimer: Send {
     fn wake(&mut self);
 }
 
-/// What a claim brought.
+/// The reply to a claim.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The tasks, now held under the claim's id.
     pub tasks: Vec<ClaimedTask>,
-    /// What is left.
+    /// Whether more is due.
     pub rest: ClaimRest,
 }
 
 /// A task in an engine's hands.
 #[derive(Clone)]
 pub struct ClaimedTask {
-    /// The attempt that this claim begins.
+    /// The attempt that starts with this claim.
     pub id: AttemptId,
     /// Its retry number.
     pub retry_number: u32,
@@ -98,7 +98,7 @@ impl fmt::Debug for ClaimedTask {
     }
 }
 
-/// What a claim left behind.
+/// Whether more tasks are due after a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimRest {
     /// More may be due: ask again as soon as a worker is free.
@@ -106,7 +106,7 @@ pub enum ClaimRest {
     /// Something may be due, but is locked by another session, or costly to find: ask
     /// again soon, not at once.
     Contended,
-    /// Nothing else is due. The next one is in this long, if there is one.
+    /// Nothing else is due. The next task is due after this time, if there is one.
     Nothing {
         /// Until the next scheduled task.
         next_in: Option<Duration>,

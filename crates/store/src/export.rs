@@ -1,17 +1,15 @@
-//! All that a store knows, as lines of JSON: to be kept, looked at, and moved
-//! to another store.
+//! The content of a store as lines of JSON, for backups, for other programs, and to move
+//! it to another store.
 //!
-//! A file is a [`ExportHeader`], then instances, paused queues, tasks in the order of
-//! their ids, schedules, and an [`ExportCounts`] that counts them: a file that was cut
-//! off can be recognized. Nothing here depends on the store: what
-//! SQLite has written, PostgreSQL reads, and the other way round.
+//! A file has an [`ExportHeader`], then instances, paused queues, tasks in the order of
+//! their ids, schedules, and [`ExportCounts`] at the end, so that a truncated file is
+//! recognized. The format does not depend on the store: PostgreSQL imports files of
+//! SQLite, and the other way round.
 //!
-//! What belongs to a place and not to its tasks stays there: tokens, figures, and
-//! the record of what operators did.
+//! Tokens, rollups and the audit log belong to one database and are not exported.
 //!
-//! Ids are kept in a store that has no tasks yet. Else all of them are shifted
-//! by the same distance ([`IdShift`]), so that no table of old and new ids is
-//! needed, however many tasks there are.
+//! Ids are kept if the store has no tasks yet. Otherwise all ids are shifted by the same
+//! distance ([`IdShift`]), so no table of old and new ids is needed.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +43,7 @@ pub enum ExportLine {
     Instance(Box<InstanceRecord>),
     /// A paused queue.
     PausedQueue(PausedQueueRecord),
-    /// A task, with all that has happened to it.
+    /// A task with its history.
     Task(Box<TaskRecord>),
     /// A task that is not in the file, because it cannot be read.
     SkippedTask(SkippedTaskRecord),
@@ -55,7 +53,7 @@ pub enum ExportLine {
     End(ExportCounts),
 }
 
-/// What a file is.
+/// The first line of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportHeader {
@@ -67,7 +65,7 @@ pub struct ExportHeader {
     pub exported_at: Timestamp,
     /// The store, without secrets.
     pub from: String,
-    /// The tasks that were asked for; empty: all.
+    /// The statuses that were selected; empty: all.
     pub statuses: Vec<TaskStatus>,
     /// The highest id that the store has given to a task.
     pub last_task_id: i64,
@@ -110,7 +108,7 @@ pub struct SkippedTaskRecord {
     pub reason: String,
 }
 
-/// An engine session. It has ended wherever the file is imported.
+/// An engine session. After an import it has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in [`task_engine_core::instance::InstanceRow`].
@@ -143,7 +141,7 @@ pub struct PausedQueueRecord {
     pub paused_at: Timestamp,
 }
 
-/// A task, with all that has happened to it.
+/// A task with its history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in [`task_engine_core::task::TaskDetails`].
@@ -229,7 +227,7 @@ pub struct ExecutionRecord {
     pub error: Option<Json>,
 }
 
-/// What came after the end of an attempt.
+/// A result that arrived after the end of its attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -242,7 +240,7 @@ pub struct LateRecord {
     pub error: Option<Json>,
 }
 
-/// How far an attempt was, and how many lines it has said.
+/// The progress of an attempt, and how many lines it has logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -327,7 +325,7 @@ pub struct FiredRecord {
     pub fired_at: Timestamp,
 }
 
-/// What happened to a schedule beside its firing.
+/// An event of a schedule that is not a firing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -366,7 +364,7 @@ pub fn compact(text: &str) -> Json {
 }
 
 impl TaskRecord {
-    /// Where the task is, by what the record holds.
+    /// The status that follows from the fields of the record.
     #[must_use]
     pub fn place(&self) -> Option<TaskStatus> {
         match (&self.waiting, &self.running, self.executions.last()) {
@@ -377,7 +375,7 @@ impl TaskRecord {
         }
     }
 
-    /// What to say about a task that cannot be exported, because it is lost.
+    /// The error for a task that cannot be exported, because it is lost.
     #[must_use]
     pub fn nowhere(&self) -> crate::error::StoreError {
         crate::error::StoreError::Refused(format!(
@@ -386,9 +384,9 @@ impl TaskRecord {
         ))
     }
 
-    /// The line of this task. If its parameters or its context are out of the
-    /// limits of [`Json`], no store would take them, so the task is left out and
-    /// the line says why; results and errors like that are abbreviated.
+    /// The line of this task. If its parameters or its context are beyond the limits of
+    /// [`Json`], no store would accept them: the task is left out and the line has the
+    /// reason. Such results and errors are abbreviated.
     #[must_use]
     pub fn into_line(mut self) -> ExportLine {
         let asked = [("parameters", &self.parameters), ("context", &self.context)];
@@ -409,7 +407,7 @@ impl TaskRecord {
         ExportLine::Task(Box::new(self))
     }
 
-    /// What a store could take and should not: the invariants of the ledger.
+    /// Checks the invariants of the ledger that a store does not check.
     fn check(&self) -> Result<(), String> {
         let wrong = |why: String| Err(format!("task {}: {why}", self.id));
         if !(1..i64::MAX).contains(&self.id) {
@@ -500,11 +498,11 @@ impl IdShift {
             && sessions.is_some_and(|last| last < 1 << 22)
     }
 
-    /// A line with its ids moved, and with those that it names.
+    /// A line with its ids shifted, including the ids that it refers to.
     ///
-    /// A flow that no one has named goes by the id of its first task, as text.
-    /// So names of flows that could be ids of this file are moved as well, all
-    /// of them: what belonged together still does.
+    /// A flow without a correlation id is named by the id of its first task, as text. So
+    /// all correlation ids that could be ids of this file are shifted as well, and flows
+    /// stay complete.
     #[must_use]
     pub fn apply(&self, mut line: ExportLine, header: &ExportHeader) -> ExportLine {
         match &mut line {
@@ -538,7 +536,7 @@ impl IdShift {
     }
 
     fn context(&self, context: &Json, header: &ExportHeader) -> Json {
-        // Only the two fields are read; all else stays the text that it is.
+        // Only the two fields are parsed; all others keep their text.
         let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else {
             return context.clone();
         };
@@ -576,38 +574,38 @@ pub struct ExportFilter {
 }
 
 impl ExportFilter {
-    /// Whether this task is asked for.
+    /// Whether the filter includes tasks of this status.
     #[must_use]
     pub fn wants(&self, status: TaskStatus) -> bool {
         self.statuses.is_empty() || self.statuses.contains(&status)
     }
 }
 
-/// Takes lines; false: it wants no more.
+/// Receives lines; returns false to stop.
 pub type ExportSink = Box<dyn FnMut(ExportLine) -> bool + Send>;
 
-/// What an import does about ids.
+/// How an import assigns ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportIds {
-    /// They stay; the store must have neither tasks nor schedules.
+    /// Ids are kept; the store must have neither tasks nor schedules.
     Keep,
-    /// They are moved behind those that the store has.
+    /// Ids are shifted after those of the store.
     New,
 }
 
-/// What became of an import.
+/// The outcome of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
     /// All of it is there.
     Done {
-        /// What was read.
+        /// The lines that were read.
         read: ExportCounts,
         /// By how much ids were moved.
         shift: IdShift,
         /// Engine sessions, now ended, that hold attempts to be reclaimed.
         holders: Vec<task_engine_core::instance::InstanceId>,
     },
-    /// Nothing was changed: the store is not empty, or has a schedule of that name.
+    /// Nothing was changed: the store is not empty, or has a schedule of the same name.
     Conflict(String),
 }
 
@@ -631,7 +629,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What is there is a value, also if it is `null`.
+/// An existing field is a value, even if it is `null`.
 fn maybe_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     let raw = Box::<RawValue>::deserialize(deserializer)?;
     Json::parse(raw.get()).map(Some).map_err(D::Error::custom)

@@ -10,16 +10,16 @@ use crate::contract::Store;
 use crate::error::StoreError;
 use task_engine_core::display::span;
 
-/// A session of the database, with a transaction that others wait for.
+/// A session of the database with an open transaction that may block others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BlockingSession {
     /// Its process on the server.
     pub pid: i32,
     /// The database user.
     pub user: String,
-    /// What the client calls itself.
+    /// The name that the client has set.
     pub application: String,
-    /// What it does, like `idle in transaction`; empty if this user may not see it.
+    /// Its state, like `idle in transaction`; empty if this user may not see it.
     pub state: String,
     /// When its transaction began.
     pub since: Option<Timestamp>,
@@ -34,7 +34,7 @@ pub struct BlockingSession {
     pub waiting: i64,
 }
 
-/// Who it is and what it does, in words.
+/// A description for people.
 impl fmt::Display for BlockingSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name: Vec<&str> =
@@ -60,8 +60,8 @@ impl fmt::Display for BlockingSession {
     }
 }
 
-/// Those sessions that most probably hold up a statement: who has locked a whole
-/// table; else who is waited for; else whose transaction has been open longest.
+/// The sessions that most probably block a statement: those that have locked a whole
+/// table, else those that others wait for, else the one with the oldest transaction.
 #[must_use]
 pub fn suspects(mut sessions: Vec<BlockingSession>) -> Vec<BlockingSession> {
     if sessions.iter().any(|one| !one.locks.is_empty()) {
@@ -88,8 +88,8 @@ pub fn blocked_by(sessions: &[BlockingSession]) -> String {
     format!("blocked by {}{more}; see `task-engine doctor`", shown.join("; "))
 }
 
-/// Why attempts stayed where they were: taking them back waits for no lock, neither on a table
-/// nor of a transaction that is about to complete the task.
+/// Why attempts were not reclaimed: a reclaim waits neither for a lock on a table nor for
+/// a transaction that is about to complete the task.
 pub async fn why_not_reclaimed(store: &dyn Store) -> Result<String, StoreError> {
     Ok(blocked_by(&suspects(store.blocking_sessions().await?)))
 }

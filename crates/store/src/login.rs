@@ -1,11 +1,9 @@
-//! What logins to the dashboard need of the database: a key, and which of them
-//! have been ended.
+//! Logins to the dashboard: the key of the database, and the logins that were ended.
 
 use std::fmt;
 
-/// A random key that every database has of its own, made with its tables. Hashes
-/// made with it mean nothing without it, and several dashboards of
-/// one database have the same one. It does not move with an export.
+/// The random key of a database, created with its tables. Keyed hashes cannot be checked
+/// without it. All dashboards of one database have the same key. It is not exported.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseKey(pub [u8; 32]);
 
@@ -15,6 +13,6 @@ impl fmt::Debug for DatabaseKey {
     }
 }
 
-/// One login, from its begin until it is ended or expires.
+/// One login, from its start until it is ended or expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoginId(pub [u8; 16]);

@@ -1,4 +1,4 @@
-//! How many tasks are claimed before one that waits.
+//! The number of tasks that are claimed before a waiting task.
 
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::TaskId;
@@ -16,11 +16,11 @@ pub struct QueuePositionQuery {
     pub classes: Vec<String>,
 }
 
-/// What is before a task that waits.
+/// The tasks before a waiting task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuePosition {
     /// Due tasks that are claimed before it, those of paused queues left out.
     pub tasks: BoundedCount,
-    /// Who has locked it, if that can be seen.
+    /// The session that has locked it, if known.
     pub locked_by: Option<BlockingSession>,
 }

@@ -1,9 +1,9 @@
-//! Figures to draw: how many attempts end in a minute, how long they run, and how
-//! long their tasks have waited.
+//! Per-minute counters: how many attempts end, how long they run, and how long their
+//! tasks have waited.
 //!
-//! Engines count what they record, by minute and class, and send the numbers as
-//! they stand: whole numbers of one minute, never a difference, so that what is
-//! sent again counts once. Charts read these few rows and no history.
+//! Engines count by minute and class, and send the whole counts of a minute, never a
+//! difference, so that a repeated row counts once. Charts read these few rows and no
+//! history.
 //!
 //! An attempt that was lost with its engine is not counted: it has no run time.
 
@@ -21,16 +21,17 @@ use task_engine_core::task::TaskStatus;
 
 pub use histogram::{BOUNDS_MS, BUCKETS, TimeHistogram, bucket};
 
-/// The classes that an engine tells apart within a minute.
+/// The most classes that an engine counts separately within a minute.
 pub const CLASSES_MAX: usize = 50;
 /// The name under which all other classes are summed.
 pub const OTHER_CLASSES: &str = "";
-/// Figures are kept for this long: a day, and what a chart begins before it.
+/// How long rollups are kept: a day, and the part of an hour before it that a chart
+/// shows.
 pub const KEPT: Duration = Duration::from_secs(25 * 3600);
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How an attempt counts.
+/// How an attempt is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptKind {
     /// It did its work.
@@ -42,7 +43,7 @@ pub enum AttemptKind {
 }
 
 impl AttemptKind {
-    /// How this ending counts.
+    /// How this record is counted.
     #[must_use]
     pub fn of(ending: &AttemptRecord) -> Self {
         match ending.next {
@@ -58,7 +59,7 @@ impl AttemptKind {
     }
 }
 
-/// What was counted.
+/// The counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RollupCounts {
     /// Attempts that did their work.
@@ -71,18 +72,18 @@ pub struct RollupCounts {
     pub run_us: u64,
     /// How long each of those ran that did.
     pub run: TimeHistogram,
-    /// How long each of those had waited since its task was due.
+    /// The queue latency of each of those: the time since the task was due.
     pub wait: TimeHistogram,
 }
 
 impl RollupCounts {
-    /// How many attempts have ended. It grows with all that is counted.
+    /// The number of ended attempts. It grows with every count.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ok + self.failed + self.other
     }
 
-    /// Counts one attempt: how long it ran and its task had waited, if it ran.
+    /// Counts one attempt, with its run time and queue latency if it ran.
     pub fn add(&mut self, kind: AttemptKind, ran: Option<(Duration, Duration)>) {
         match kind {
             AttemptKind::Ok => self.ok += 1,
@@ -97,12 +98,12 @@ impl RollupCounts {
     }
 }
 
-/// What an engine has counted of one class in one minute, so far.
+/// The counters of an engine for one class in one minute, so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMinute {
     /// The minute of the database's clock, in minutes since 1970.
     pub minute: i64,
-    /// How often that clock had gone back: a minute that comes again is another.
+    /// How often that clock was set back: a repeated minute is another row.
     pub generation: i32,
     /// The class, or [`OTHER_CLASSES`].
     pub class: String,
@@ -134,10 +135,10 @@ impl RollupQuery {
     }
 }
 
-/// What all engines have counted of one class in one step of time.
+/// The counters of all engines for one class in one step of time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RollupRow {
-    /// When the step begins.
+    /// The start of the step.
     pub at: Timestamp,
     /// The class, or [`OTHER_CLASSES`].
     pub class: String,
@@ -151,11 +152,11 @@ pub struct RollupRow {
     pub run_secs_sum: f64,
     /// How long each of those ran that did.
     pub run: TimeHistogram,
-    /// How long each of those had waited since its task was due.
+    /// The queue latency of each of those: the time since the task was due.
     pub wait: TimeHistogram,
 }
 
-/// What all engines have counted of one class over a whole time.
+/// The counters of all engines for one class over a whole time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClassTotal {
     /// The class, or [`OTHER_CLASSES`].
@@ -170,7 +171,7 @@ pub struct ClassTotal {
     pub run_secs_sum: f64,
     /// How long each of those ran that did.
     pub run: TimeHistogram,
-    /// How long each of those had waited since its task was due.
+    /// The queue latency of each of those: the time since the task was due.
     pub wait: TimeHistogram,
 }
 
@@ -204,8 +205,8 @@ impl ClassTotal {
     }
 }
 
-/// What engines have counted since the beginning of the minute that was an hour
-/// ago: the same rows for `stats`, `top`, metrics and the chart of the hour.
+/// The counters since the start of the minute that was an hour ago: the same rows for
+/// `stats`, `top`, metrics and the chart of the hour.
 pub async fn last_hour(store: &dyn Store) -> Result<Vec<RollupRow>, StoreError> {
     let hour = Duration::from_secs(3600);
     store.rollups(RollupQuery { over: hour, step: MINUTE }).await

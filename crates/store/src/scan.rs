@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use task_engine_core::filter::{FilterTime, FoundTask};
 use task_engine_core::task::{TaskId, TaskStatus};
 
-/// One step of a search, as a store is asked for it.
+/// One step of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
     /// Where to look.
@@ -54,7 +54,7 @@ pub enum TimeBound {
     Until(FilterTime),
 }
 
-/// What a step has found.
+/// The tasks of a step.
 #[derive(Debug, Clone)]
 pub struct ScanPage {
     /// Tasks, newest first.
@@ -111,7 +111,7 @@ fn earlier(one: Option<Timestamp>, other: Timestamp) -> Option<Timestamp> {
 /// The time of creation of some tasks.
 #[derive(Debug, Clone)]
 pub struct CreationTimes {
-    /// For each id that was asked for, the nearest task at or below it, if any.
+    /// For each requested id, the nearest task at or below it, if any.
     pub tasks: Vec<Option<(TaskId, Timestamp)>>,
     /// The time by the database's clock.
     pub now: Timestamp,

@@ -1,8 +1,8 @@
-//! What applications and operators do to schedules.
+//! Changes of schedules by applications and operators.
 //!
-//! Each is the same three steps: read the schedule and the database's time,
-//! decide what it is to be (a pure function, below), write it if it is still as
-//! it was read, or begin again.
+//! Each change has the same three steps: read the schedule and the database's time,
+//! decide its new state (a pure function, below), and write it if the schedule has not
+//! changed since. Otherwise it starts again.
 
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 
@@ -21,7 +21,7 @@ pub struct Schedules<'a> {
     store: &'a dyn Store,
 }
 
-/// Why nothing was done about a schedule.
+/// Why a schedule was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -48,8 +48,8 @@ pub enum ChangeOutcome {
     Unchanged,
 }
 
-/// Each round another writer has changed the schedule in between. Even one that
-/// fires ten times a second leaves more room than this.
+/// Each round means that another writer changed the schedule in between. Even a schedule
+/// that fires ten times a second allows a write in fewer rounds.
 const ROUNDS_MAX: u32 = 100;
 
 impl<'a> Schedules<'a> {
@@ -69,9 +69,9 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Keeps a schedule in step with what an application's code says: if that
-    /// has changed since the last declaration, it replaces what is stored; if not,
-    /// an operator's later changes are left alone.
+    /// Declares a schedule of an application's code. If the declaration has changed since
+    /// the last one, it replaces the stored definition. If not, later changes by an
+    /// operator are kept.
     pub async fn declare(&self, schedule: &Schedule) -> Result<ChangeOutcome, ScheduleError> {
         let definition = schedule.definition()?;
         self.write(schedule.name(), |row, now| {
@@ -80,7 +80,7 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Changes what one says.
+    /// Changes the definition.
     pub async fn change(
         &self,
         name: &str,
@@ -113,8 +113,8 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Lets one fire again, from now on: slots that passed meanwhile do not.
-    /// Also for one that has an error, when its cause is gone.
+    /// Lets it fire again, from now on: slots that passed in the meantime do not fire.
+    /// Also clears an error.
     pub async fn resume(&self, name: &str) -> Result<ChangeOutcome, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
@@ -127,8 +127,8 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Creates one task of it, outside of its slots; with a key, if that task is
-    /// not to be created twice. The schedule's history says so, and who asked.
+    /// Creates one task of the schedule outside of its slots; with a key, at most once.
+    /// The history of the schedule records it with its requester.
     pub async fn run(
         &self,
         name: &str,
@@ -143,7 +143,7 @@ impl<'a> Schedules<'a> {
         Ok(self.store.run_schedule(row.version.id, &task, requested_by).await?)
     }
 
-    /// Removes one, with the record of what it fired. Its tasks stay.
+    /// Removes it with its fired slots. Its tasks are kept.
     pub async fn remove(&self, name: &str) -> Result<(), ScheduleError> {
         if self.store.remove_schedule(name).await? {
             Ok(())
@@ -187,7 +187,7 @@ fn invalid(name: &str, why: InvalidDefinition) -> InvalidSchedule {
     InvalidSchedule { name: name.to_owned(), why }
 }
 
-/// What a declaration makes of a schedule; `None` if it stays as it is.
+/// The new state after a declaration; `None` if it does not change.
 pub fn declare_state(
     name: &str,
     row: Option<&ScheduleRow>,
@@ -210,9 +210,9 @@ pub fn declare_state(
     Ok(Some(ScheduleState { declared: Some(declaration), ..state }))
 }
 
-/// What a new definition makes of a schedule. A pause stays. If the slots are
-/// the same as before, the next one stays, even if it has passed: it is missed,
-/// not forgotten. New slots begin now, and after the last one that fired.
+/// The new state after a new definition. A pause is kept. If the slots are the same as
+/// before, the next one is kept, even if it has passed: it counts as missed. New slots
+/// start now, and after the last one that fired.
 fn define_state(
     name: &str,
     row: Option<&ScheduleRow>,
@@ -247,7 +247,7 @@ fn start_state(
     now: Timestamp,
 ) -> Result<ScheduleState, InvalidSchedule> {
     let timetable = definition.timetable(state.anchor).map_err(|why| invalid(name, why))?;
-    // Should the database's clock have gone back, a slot still fires once.
+    // Even if the database's clock was set back, a slot fires once.
     let after = last_slot.map_or(now, |slot| slot.max(now));
     let Some(next_at) = timetable.next_after(after) else {
         return Err(invalid(name, InvalidDefinition::Never(definition.rule.clone())));

@@ -16,20 +16,20 @@ use crate::error::StoreError;
 use task_engine_core::ParseError;
 use task_engine_core::task::NAME_BYTES_MAX;
 
-/// What every token begins with, so that one that has leaked is found.
+/// The prefix of every token, so that secret scanners find leaked ones.
 const PREFIX: &str = "te_";
-/// The longest time that a token can be made for.
+/// The longest lifetime of a token.
 pub const EXPIRES_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// The time of a token's last use is not written more often than this.
 pub const TOUCH_EVERY: Duration = Duration::from_secs(60);
 
 const RANDOM_BYTES: usize = 32;
 
-/// What a user may do; each role includes the roles before it.
+/// The rights of a user; each role includes the roles before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Look.
+    /// Read.
     Viewer,
     /// Retry, cancel, pause, and so on.
     Operator,
@@ -41,7 +41,7 @@ impl Role {
     /// All of them, the least first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// The word, as it is stored.
+    /// The token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl FromStr for Role {
     }
 }
 
-/// What a store knows of a token.
+/// The hash of a token, as it is stored.
 pub type TokenHash = [u8; 32];
 
 /// A token itself. It is never shown by `{:?}`.
@@ -90,13 +90,13 @@ impl TokenSecret {
         Ok(Self(text))
     }
 
-    /// The text, to be shown to whom it belongs.
+    /// The text, to be shown once to its owner.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// What a store may know of it.
+    /// The hash that is stored.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         Sha256::digest(self.0.as_bytes()).into()
@@ -109,7 +109,7 @@ impl fmt::Debug for TokenSecret {
     }
 }
 
-/// Parses what a client has sent; it may be no token, or none of ours.
+/// Parses a token that a client has sent.
 impl FromStr for TokenSecret {
     type Err = TokenParseError;
 
@@ -124,12 +124,12 @@ impl FromStr for TokenSecret {
     }
 }
 
-/// A text that is no token. It does not say the text.
+/// The text is not a token. The error does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is not a token: one is {PREFIX} and 64 digits from 0 to f")]
 pub struct TokenParseError;
 
-/// How the name of a user of the command line begins in the audit log.
+/// The prefix for users of the command line in the audit log.
 pub const TERMINAL: &str = "terminal:";
 
 /// Reserved names of the audit log: the user with the password, a user of an open
@@ -145,7 +145,7 @@ pub struct NewToken {
     expires_in: Option<Duration>,
 }
 
-/// What is wrong with a token.
+/// Why a token is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
@@ -165,7 +165,7 @@ pub enum InvalidToken {
 }
 
 impl NewToken {
-    /// With a name that says who uses it, or what for.
+    /// With a name that identifies its user or its purpose.
     pub fn new(
         name: impl Into<String>,
         role: Role,
@@ -198,19 +198,19 @@ impl NewToken {
         self.role
     }
 
-    /// What the store may know of it.
+    /// The hash that is stored.
     #[must_use]
     pub fn hash(&self) -> &TokenHash {
         &self.hash
     }
 
-    /// For how long it is good; for ever, if this is nothing.
+    /// Its lifetime; `None`: unlimited.
     #[must_use]
     pub fn expires_in(&self) -> Option<Duration> {
         self.expires_in
     }
 
-    /// What a store says if a token of this name is there already.
+    /// The error if a token of this name exists.
     #[must_use]
     pub fn name_taken(&self) -> StoreError {
         StoreError::Refused(format!(
@@ -225,13 +225,13 @@ impl NewToken {
 pub struct TokenRow {
     /// Its number.
     pub id: i64,
-    /// Its name: one that is not revoked has it alone.
+    /// Its name, unique among the tokens that are not revoked.
     pub name: String,
     /// Its role.
     pub role: Role,
     /// Since when.
     pub created_at: Timestamp,
-    /// Until when, if not for ever.
+    /// When it expires, if ever.
     pub expires_at: Option<Timestamp>,
     /// When it was used last; up to a minute older than the truth.
     pub last_used_at: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! Who has access.
+//! Access: users, roles and host names.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ pub use task_engine_operations::Actor;
 
 type Authenticate = dyn Fn(&Parts) -> Option<Actor> + Send + Sync;
 
-/// Who has access, and the host names of this server.
+/// The users that have access, and the host names of this server.
 ///
 /// ```
 /// use task_engine_web::{Access, Actor, Role};

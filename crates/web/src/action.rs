@@ -1,4 +1,4 @@
-//! What changes something: operations for people and programs, and tasks that are created.
+//! Changes by pages and by the HTTP API: operations, and the creation of tasks.
 //!
 //! Operations are audited by the operations layer. Tasks that programs create are not: each has
 //! its creator in its context, and a program may create thousands in a minute.
@@ -13,6 +13,7 @@ use task_engine_core::unique::Creation;
 use task_engine_operations::schedules::creation_outcome;
 use task_engine_operations::{Actor, AuditedOperation, OperationError, OperationReport, Operator};
 use task_engine_store::schedules::ScheduleError;
+use task_engine_store::token::Role;
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -33,6 +34,46 @@ where
     Ok(result.inspect_err(|error| {
         tracing::info!(actor = actor.name, %error, "an operation was refused or failed");
     })?)
+}
+
+/// An operation on the queue, engine, schedule or token of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NamedOperation {
+    PauseQueue,
+    ResumeQueue,
+    Recover,
+    PauseSchedule,
+    ResumeSchedule,
+    RunSchedule,
+    RemoveSchedule,
+    RevokeToken,
+}
+
+impl NamedOperation {
+    /// The role that it needs.
+    pub(crate) fn needs(self) -> Role {
+        match self {
+            Self::RemoveSchedule | Self::RevokeToken => Role::Admin,
+            _ => Role::Operator,
+        }
+    }
+
+    pub(crate) async fn perform(
+        self,
+        operator: Operator,
+        name: String,
+    ) -> Result<OperationReport, OperationError> {
+        match self {
+            Self::PauseQueue => operator.pause_queue(&name).await,
+            Self::ResumeQueue => operator.resume_queue(&name).await,
+            Self::Recover => operator.recover(&name).await,
+            Self::PauseSchedule => operator.pause_schedule(&name).await,
+            Self::ResumeSchedule => operator.resume_schedule(&name).await,
+            Self::RunSchedule => operator.run_schedule(&name, None).await,
+            Self::RemoveSchedule => operator.remove_schedule(&name).await,
+            Self::RevokeToken => operator.revoke_token(&name).await,
+        }
+    }
 }
 
 /// Tasks that are to be created.
@@ -95,7 +136,7 @@ impl NewTasks {
     }
 }
 
-/// A client may disconnect; work that has begun is completed all the same.
+/// Completes work that has begun, even if the client disconnects.
 async fn uninterrupted<T: Send + 'static>(
     app: &App,
     work: impl Future<Output = T> + Send + 'static,

@@ -13,62 +13,96 @@ mod tasks;
 mod times;
 mod watch;
 
+use axum::extract::State;
+use task_engine_operations::Actor;
+use task_engine_operations::tasks::TaskOperation;
 use task_engine_store::token::Role::{Admin, Operator, Viewer};
 
+use crate::action::NamedOperation;
+use crate::app::App;
 use crate::pages::events;
 use crate::routes::Routes;
+use body::{Body, ChangeReason};
+use query::{PathName, PathTask};
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     let routes = routes
         .open("/livez", health::livez)
         .open("/readyz", health::readyz)
+        .get("/metrics", Viewer, metrics::metrics)
         .get("/api/v1/openapi.json", Viewer, openapi::openapi)
-        .get("/metrics", Viewer, metrics::metrics);
-    on_schedules(on_tasks(routes))
+        .get("/api/v1/tasks", Viewer, tasks::list)
+        .post("/api/v1/tasks", Operator, creation::create)
+        .get("/api/v1/tasks/{id}", Viewer, tasks::show)
+        .patch("/api/v1/tasks/{id}", Operator, changes::edit)
+        .get("/api/v1/tasks/{id}/logs", Viewer, tasks::logs)
+        .get("/api/v1/tasks/{id}/why", Viewer, tasks::why)
         .get("/api/v1/flows/{correlation_id}", Viewer, watch::flow)
         .get("/api/v1/stats", Viewer, watch::stats)
         .get("/api/v1/errors", Viewer, watch::errors)
         .get("/api/v1/checks", Viewer, watch::checks)
         .get("/api/v1/events", Viewer, events::events)
         .get("/api/v1/queues", Viewer, watch::queues)
-        .post("/api/v1/queues/{name}/pause", Operator, changes::pause_queue)
-        .post("/api/v1/queues/{name}/resume", Operator, changes::resume_queue)
         .get("/api/v1/instances", Viewer, watch::instances)
-        .post("/api/v1/instances/{name}/recover", Operator, changes::recover)
-        .get("/api/v1/audit", Admin, operators::audit)
-        .get("/api/v1/tokens", Admin, operators::tokens)
-        .post("/api/v1/tokens", Admin, operators::create_token)
-        .delete("/api/v1/tokens/{name}", Admin, operators::revoke_token)
-}
-
-fn on_tasks(routes: Routes) -> Routes {
-    routes
-        .get("/api/v1/tasks", Viewer, tasks::list)
-        .post("/api/v1/tasks", Operator, creation::create)
-        .post("/api/v1/tasks/retry", Operator, changes::retry_many)
-        .post("/api/v1/tasks/cancel", Operator, changes::cancel_many)
-        .post("/api/v1/tasks/rerun", Operator, changes::rerun_many)
-        .post("/api/v1/tasks/delete", Admin, changes::delete_many)
-        .get("/api/v1/tasks/{id}", Viewer, tasks::show)
-        .patch("/api/v1/tasks/{id}", Operator, changes::edit)
-        .delete("/api/v1/tasks/{id}", Admin, changes::delete)
-        .get("/api/v1/tasks/{id}/logs", Viewer, tasks::logs)
-        .get("/api/v1/tasks/{id}/why", Viewer, tasks::why)
-        .post("/api/v1/tasks/{id}/retry", Operator, changes::retry)
-        .post("/api/v1/tasks/{id}/cancel", Operator, changes::cancel)
-        .post("/api/v1/tasks/{id}/rerun", Operator, changes::rerun)
-}
-
-fn on_schedules(routes: Routes) -> Routes {
-    routes
         // Not below `schedules`: a schedule may have this name.
         .get("/api/v1/schedule-preview", Viewer, schedules::preview)
         .get("/api/v1/schedules", Viewer, schedules::list)
         .post("/api/v1/schedules", Admin, schedules::create)
         .get("/api/v1/schedules/{name}", Viewer, schedules::show)
         .put("/api/v1/schedules/{name}", Admin, schedules::write)
-        .delete("/api/v1/schedules/{name}", Admin, schedules::remove)
-        .post("/api/v1/schedules/{name}/pause", Operator, schedules::pause)
-        .post("/api/v1/schedules/{name}/resume", Operator, schedules::resume)
-        .post("/api/v1/schedules/{name}/run", Operator, schedules::run)
+        .get("/api/v1/audit", Admin, operators::audit)
+        .get("/api/v1/tokens", Admin, operators::tokens)
+        .post("/api/v1/tokens", Admin, operators::create_token);
+    named_operations(task_operations(routes))
+}
+
+fn task_operations(mut routes: Routes) -> Routes {
+    for (path, operation) in [
+        ("/api/v1/tasks/retry", TaskOperation::Retry),
+        ("/api/v1/tasks/cancel", TaskOperation::Cancel),
+        ("/api/v1/tasks/rerun", TaskOperation::Rerun),
+        ("/api/v1/tasks/delete", TaskOperation::Delete),
+    ] {
+        let change = move |app: State<App>, actor: Actor, body: Body| {
+            changes::change_tasks(app, actor, body, operation)
+        };
+        routes = routes.post(path, operation.needs(), change);
+    }
+    for (method, path, operation) in [
+        ("POST", "/api/v1/tasks/{id}/retry", TaskOperation::Retry),
+        ("POST", "/api/v1/tasks/{id}/cancel", TaskOperation::Cancel),
+        ("POST", "/api/v1/tasks/{id}/rerun", TaskOperation::Rerun),
+        ("DELETE", "/api/v1/tasks/{id}", TaskOperation::Delete),
+    ] {
+        let change = move |app: State<App>, actor: Actor, id: PathTask, reason: ChangeReason| {
+            changes::change_task(app, actor, id, reason, operation)
+        };
+        routes = match method {
+            "DELETE" => routes.delete(path, operation.needs(), change),
+            _ => routes.post(path, operation.needs(), change),
+        };
+    }
+    routes
+}
+
+fn named_operations(mut routes: Routes) -> Routes {
+    for (method, path, operation) in [
+        ("POST", "/api/v1/queues/{name}/pause", NamedOperation::PauseQueue),
+        ("POST", "/api/v1/queues/{name}/resume", NamedOperation::ResumeQueue),
+        ("POST", "/api/v1/instances/{name}/recover", NamedOperation::Recover),
+        ("POST", "/api/v1/schedules/{name}/pause", NamedOperation::PauseSchedule),
+        ("POST", "/api/v1/schedules/{name}/resume", NamedOperation::ResumeSchedule),
+        ("POST", "/api/v1/schedules/{name}/run", NamedOperation::RunSchedule),
+        ("DELETE", "/api/v1/schedules/{name}", NamedOperation::RemoveSchedule),
+        ("DELETE", "/api/v1/tokens/{name}", NamedOperation::RevokeToken),
+    ] {
+        let change = move |app: State<App>, actor: Actor, name: PathName, reason: ChangeReason| {
+            changes::change_named(app, actor, name, reason, operation)
+        };
+        routes = match method {
+            "DELETE" => routes.delete(path, operation.needs(), change),
+            _ => routes.post(path, operation.needs(), change),
+        };
+    }
+    routes
 }

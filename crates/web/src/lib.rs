@@ -14,7 +14,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Dashboard`] holds the settings, [`Access`] decides who has access;
+//! [`Dashboard`] holds the settings, [`Access`] decides which users have access;
 //! [`serve`] is for programs without a server of their own. Pages and API offer
 //! the same operations and need the same roles. Pages work without JavaScript;
 //! with it, they update themselves.

@@ -16,7 +16,6 @@ mod task;
 mod task_form;
 mod tasks;
 mod tokens;
-mod watch;
 
 use task_engine_store::token::Role::{Admin, Operator, Viewer};
 
@@ -25,19 +24,25 @@ use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     let routes = errors::routes(task::routes(new_task::routes(tasks::routes(routes))));
-    let routes = watch::routes(routes);
-    routes
+    actions::routes(routes)
         .open("/assets/{name}", assets::asset)
         .open("/login", login::page)
         .open_post("/login", login::log_in)
         .open_post("/logout", login::log_out)
         .open_post("/theme", login::theme)
         .get("/events", Viewer, events::changes)
-        .post("/actions/retry", Operator, actions::retry)
-        .post("/actions/cancel", Operator, actions::cancel)
-        .post("/actions/rerun", Operator, actions::rerun)
-        .post("/actions/delete", Admin, actions::delete)
-        .post("/actions/recover", Operator, actions::recover)
-        .post("/actions/pause-queue", Operator, actions::pause_queue)
-        .post("/actions/resume-queue", Operator, actions::resume_queue)
+        .get("/", Viewer, overview::page)
+        .get("/queues", Viewer, queues::page)
+        .get("/instances", Viewer, instances::page)
+        .get("/health", Viewer, health::page)
+        .get("/audit", Admin, audit::page)
+        .get("/tokens", Admin, tokens::page)
+        .get("/schedules", Viewer, schedules::list::page)
+        .get("/schedules/{name}", Viewer, schedules::one::page)
+        .get("/schedules/preview", Viewer, schedules::preview::fragment)
+        .get("/schedules/new", Admin, schedules::write::new_page)
+        .post("/schedules/new", Admin, schedules::write::add)
+        .get("/schedules/edit", Admin, schedules::write::edit_page)
+        .post("/schedules/edit", Admin, schedules::write::set)
+        .post("/actions/run-schedule", Operator, schedules::actions::run)
 }

@@ -88,6 +88,27 @@ pub(crate) fn json(app: &App, task: TaskId, id: &str, file: &str, text: &str) ->
     json_tree::show(text, id, &app.path(&format!("/tasks/{task}/{file}")))
 }
 
+/// A heading of a table.
+pub(crate) enum Heading {
+    Text(&'static str),
+    /// Of a column of numbers.
+    Number(&'static str),
+    /// Only for screen readers.
+    Hidden(&'static str),
+}
+
+pub(crate) fn headings(all: &[Heading]) -> Markup {
+    html! {
+        @for heading in all {
+            @match heading {
+                Heading::Text(text) => th scope="col" { (text) },
+                Heading::Number(text) => th .number scope="col" { (text) },
+                Heading::Hidden(text) => th scope="col" { span .visually-hidden { (text) } },
+            }
+        }
+    }
+}
+
 /// A button as a form of its own, so that it works without a script. The tooltip
 /// is the consequence.
 pub(crate) struct Button<'a> {
@@ -115,4 +136,39 @@ impl Button<'_> {
             }
         }
     }
+}
+
+/// A change of one thing with its reason, as a form that unfolds.
+pub(crate) struct ReasonForm<'a> {
+    /// The path, like `/actions/pause-queue`.
+    pub(crate) to: &'a str,
+    /// The page that it returns to.
+    pub(crate) back: &'a str,
+    /// What is changed.
+    pub(crate) name: &'a str,
+    /// Like `Pause`.
+    pub(crate) verb: &'a str,
+    pub(crate) consequence: &'a str,
+    pub(crate) danger: bool,
+}
+
+impl ReasonForm<'_> {
+    pub(crate) fn show(&self, app: &App) -> Markup {
+        html! {
+            details .ask {
+                summary { (self.verb) }
+                form method="post" action=(app.path(self.to)) {
+                    input type="hidden" name="back" value=(self.back);
+                    input type="hidden" name="name" value=(self.name);
+                    (reason_field())
+                    p .soft { (self.consequence) }
+                    button .danger[self.danger] { (self.verb) " " (self.name) }
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn reason_field() -> Markup {
+    html! { label { "Reason" input type="text" name="reason" maxlength="1000"; } }
 }

@@ -1,4 +1,4 @@
-//! What is read for pages and programs: tasks and schedules without their secrets.
+//! Reads for pages and the HTTP API: tasks and schedules without their secrets.
 
 use task_engine_core::change::Edit;
 use task_engine_core::filter::Filter;
@@ -27,7 +27,7 @@ impl AppState {
         Ok(RedactedTask::read(&*self.store, id, &self.secrets().await?).await?)
     }
 
-    /// A task with all its parameters; the audit says who asked for them.
+    /// A task with all its parameters. The caller writes an audit entry.
     pub(crate) async fn task_revealed(&self, id: TaskId) -> Result<TaskDetails, ApiError> {
         Ok(redaction::task(&*self.store, id).await?)
     }
@@ -104,7 +104,7 @@ impl AppState {
         Ok(())
     }
 
-    /// What engines have declared secret.
+    /// The parameters that engines have declared secret.
     pub(crate) async fn secrets(&self) -> Result<Secrets, StoreError> {
         Ok(Secrets::of(&self.cache.now().await?.engines))
     }

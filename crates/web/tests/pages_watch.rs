@@ -149,7 +149,7 @@ async fn queue_is_paused_and_resumed() {
     let site = Site::new(Role::Operator).await;
     site.store.create(&[NewTask::new("a", Json::empty_object()).unwrap()]).await.unwrap();
     site.get("/queues").await.must_say("none").must_say("Pause");
-    let form = [("queue", "default"), ("reason", "deploy"), ("back", "/queues")];
+    let form = [("name", "default"), ("reason", "deploy"), ("back", "/queues")];
     let done = site.post("/actions/pause-queue", &form).await;
     assert_eq!(done.status, 303);
     assert!(done.to.starts_with("/queues?done="), "{}", done.to);
@@ -160,7 +160,7 @@ async fn queue_is_paused_and_resumed() {
         .must_say("Resume");
     let paused = site.store.paused_queues().await.unwrap();
     assert_eq!(paused[0].reason.as_deref(), Some("deploy"));
-    site.post("/actions/resume-queue", &[("queue", "default")]).await;
+    site.post("/actions/resume-queue", &[("name", "default")]).await;
     assert!(site.store.paused_queues().await.unwrap().is_empty());
     assert_eq!(site.audit().await, ["queues.resume default", "queues.pause default"]);
 }
@@ -309,7 +309,7 @@ async fn tasks_of_dead_engine_are_recovered() {
     let site = site.uncached();
     site.get("/").await.must_say("worker-1 is dead and holds 2 tasks").must_say("Recover");
     site.get("/instances").await.must_say("lost").must_say("/actions/recover");
-    let form = [("instance", "worker-1"), ("back", "/instances")];
+    let form = [("name", "worker-1"), ("back", "/instances")];
     let done = site.post("/actions/recover", &form).await;
     let page = site.get(&done.to).await;
     page.must_say("2 tasks were recovered and wait again");
@@ -322,7 +322,7 @@ async fn audit_is_paged() {
     let site = Site::new(Role::Admin).await;
     for n in 0..60 {
         let queue = format!("q{n}");
-        site.post("/actions/pause-queue", &[("queue", &queue), ("reason", HOSTILE)]).await;
+        site.post("/actions/pause-queue", &[("name", &queue), ("reason", HOSTILE)]).await;
     }
     let page = site.get("/audit").await;
     page.must_say("queues.pause").must_say("q59").must_say(ESCAPED).must_say("anonymous");
@@ -391,16 +391,16 @@ async fn changes_need_their_role() {
 async fn audit_page_is_filtered() {
     let site = Site::new(Role::Admin).await;
     for (path, fields) in [
-        ("/actions/recover", [("instance", "nobody")]),
+        ("/actions/recover", [("name", "nobody")]),
         ("/actions/revoke-token", [("name", "nobody")]),
     ] {
         assert_eq!(site.post(path, &fields).await.status, 404);
     }
     assert_eq!(site.store.audit_page(&AuditFilter::newest(10)).await.unwrap(), []);
     for queue in ["mail", "video"] {
-        site.post("/actions/pause-queue", &[("queue", queue)]).await;
+        site.post("/actions/pause-queue", &[("name", queue)]).await;
     }
-    site.post("/actions/resume-queue", &[("queue", "mail")]).await;
+    site.post("/actions/resume-queue", &[("name", "mail")]).await;
     let rows = async |query: &str| {
         site.get(&format!("/audit{query}")).await.text.matches("<tr data-key").count()
     };

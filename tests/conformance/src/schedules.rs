@@ -317,7 +317,8 @@ pub async fn schedule_change_wakes(db: &dyn TestDatabase) {
     expect_wake_up("a removal").await;
     put_due(&fixture, &hourly("b"), 0).await;
     expect_wake_up("another one").await;
-    // Earlier notifications arrive before later ones.
+    // The next lines check that no wake-up comes. No event reports its absence, so they wait
+    // for a short time. First the earlier wake-ups must have arrived.
     wait_for("silence", async || {
         forget();
         tokio::time::sleep(Duration::from_millis(50)).await;

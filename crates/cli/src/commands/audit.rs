@@ -1,7 +1,6 @@
 //! `task-engine audit`.
 
 use std::collections::HashSet;
-use std::io::Write;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,10 +9,8 @@ use task_engine::TaskId;
 use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::summary;
-use crate::json_output::write_json_line;
 use crate::table::table;
 use crate::times::past_time;
 use task_engine_core::display::clock;
@@ -52,7 +49,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let filter = AuditFilter {
         before: args.before,
         limit: args.limit,
@@ -63,15 +60,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         task: args.task,
     };
     let entries = store.audit_page(&filter).await?;
-    let mut out = console.results();
     if args.json {
-        for entry in &entries {
-            write_json_line(&mut out, entry)?;
-        }
-        return Ok(out.flush()?);
+        return console.print_json(&entries);
     }
     let Some(last) = entries.last() else {
-        console.say(match filter.before {
+        console.message(match filter.before {
             _ if filter.is_narrow() => "No entries match.".to_owned(),
             None => format!("No operations are recorded on {}.", store.location()),
             Some(id) => format!("There is no entry before {id}."),
@@ -84,11 +77,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let shown = entries.iter().filter(|entry| !completed.contains(&entry.id));
     let rows = shown.map(|entry| line(entry, &zone)).collect();
     let header = ["ID", "WHEN", "WHO", "ACTION", "TARGET", "OUTCOME", "DETAIL", "REASON"];
-    writeln!(out, "{}", table(&header, &[0], rows))?;
-    out.flush()?;
+    console.print(table(&header, &[0], rows))?;
     if entries.len() == args.limit as usize {
         let narrowed = narrowed(&filter);
-        console.say(format_args!(
+        console.message(format_args!(
             "There may be more: {}",
             console
                 .command(&format!("audit{narrowed} --limit {} --before {}", args.limit, last.id))

@@ -11,10 +11,10 @@ use task_engine_core::task::TaskDetails;
 use task_engine_operations::OperationOutcome;
 use task_engine_operations::tasks::TaskOperation;
 
-use crate::bulk::{self, BulkResult, SelectionArgs};
+use crate::args::FILTERS;
+use crate::change::{self, BulkResult, SelectionArgs};
 use crate::console::Console;
 use crate::error::CliError;
-use crate::filter_args::FILTERS;
 use crate::times::duration;
 
 /// Cancel tasks: waiting ones at once, running ones by request
@@ -36,14 +36,14 @@ pub(crate) struct Arguments {
     /// still runs after --timeout.
     #[arg(long)]
     wait: bool,
-    /// How long to wait at the most [default: without limit]
+    /// How long to wait at most [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
     timeout: Option<Duration>,
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let BulkResult { store, tasks, verdict } =
-        bulk::run(console, TaskOperation::Cancel, &args.selection).await?;
+        change::change(console, TaskOperation::Cancel, &args.selection).await?;
     let running = tasks.iter().filter(|it| it.outcome == OperationOutcome::CancelRequested);
     let running: Vec<_> = running.map(|task| task.id).collect();
     if args.wait && !running.is_empty() {
@@ -92,15 +92,15 @@ impl CancelWait<'_> {
             let waited = self.since.elapsed();
             if self.limit.is_some_and(|limit| waited >= limit) {
                 return Err(CliError::Failure(format!(
-                    "{} of {} are still running {} after the request; the request stays",
+                    "still running {} after the request: {} of {}; the request stays",
+                    span(waited),
                     open.len(),
-                    count(all, "task"),
-                    span(waited)
+                    count(all, "task")
                 )));
             }
             if waited >= QUIET_FOR && !std::mem::replace(&mut said_once, true) {
-                self.console.say(format_args!(
-                    "{} of {} have not ended yet; the request stays if you stop this command",
+                self.console.message(format_args!(
+                    "Not ended yet: {} of {}. The request stays if you stop this command.",
                     open.len(),
                     count(all, "task")
                 ));

@@ -71,7 +71,7 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
         0 => String::new(),
         number => format!(", {}", count(number, "schedule")),
     };
-    console.say(format_args!("{}: {classes}{schedules}, no errors", file.display()));
+    console.message(format_args!("{}: {classes}{schedules}, no errors", file.display()));
     Ok(())
 }
 

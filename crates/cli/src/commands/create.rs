@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId};
 use task_engine_core::display::{capitalize, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::suggest::nearest;
+use task_engine_core::task::Due;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, Requirements, no_candidate};
@@ -20,7 +19,7 @@ use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables::{self, ConfigPurpose};
 use crate::parameters;
-use crate::times::{duration, future_time};
+use crate::times::{DueArgs, duration};
 
 /// Create a task, or many
 ///
@@ -36,15 +35,8 @@ pub(crate) struct Arguments {
     /// input [default: {}]
     #[arg(value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
     parameters: Option<String>,
-    /// The earliest time it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
-    /// time) or 18:00 (the next time it is)
-    #[arg(long, value_name = "TIME", conflicts_with = "after",
-          value_parser = |text: &str| future_time(text, &now()))]
-    at: Option<Timestamp>,
-    /// The duration from now after which it may run: 5s, 10m, 1h30m, "2 days"
-    #[arg(long, value_name = "DURATION", value_parser = duration,
-          allow_hyphen_values = true)]
-    after: Option<Duration>,
+    #[command(flatten)]
+    due: DueArgs,
     /// How many tasks to create, all or none
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i64).range(1..=COUNT_MAX))]
@@ -107,10 +99,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
     let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = console.database()?.open(access).await?;
-    console.say(format_args!("Database: {}", store.location()));
+    console.message(format_args!("Database: {}", store.location()));
     if !args.no_migrate {
         for applied in store.migrate().await? {
-            console.say(format_args!("Applied migration {applied}"));
+            console.message(format_args!("Applied migration {applied}"));
         }
     }
     let known = task_engine_operations::redaction::secrets(&*store).await?.of_class(&args.class);
@@ -123,13 +115,14 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let key = args.unique.as_deref().map(escape).unwrap_or_default();
     match creations[0] {
         Creation::Created(_) => {
-            console.say(format_args!("Created {}{due}:", count(creations.len(), "task")));
+            console.message(format_args!("Created {}{due}:", count(creations.len(), "task")));
         }
         Creation::Kept(_) => {
-            console.say(format_args!("Created nothing: this task has the key {key} and is kept:"));
+            console
+                .message(format_args!("Created nothing: this task has the key {key} and is kept:"));
         }
         Creation::Replaced(_) => {
-            console.say(format_args!(
+            console.message(format_args!(
                 "Created nothing: this task has the key {key} and was changed{due}:"
             ));
         }
@@ -156,10 +149,10 @@ async fn print_obstacles(
     let engines = store.instances(None).await?;
     if let Some(why) = no_candidate(wanted, &engines) {
         let they = if created == 1 { "it" } else { "they" };
-        console.say(format_args!("{}; {they} will wait until that changes.", sentence(&why)));
+        console.message(format_args!("{}; {they} will wait until that changes.", sentence(&why)));
     }
     if let Some(meant) = similar_class(wanted.class, &engines)? {
-        console.say(format_args!(
+        console.message(format_args!(
             "Did you mean {}? If so, cancel what was created and create it again.",
             escape(&meant)
         ));
@@ -167,7 +160,7 @@ async fn print_obstacles(
     let paused = store.paused_queues().await?;
     if let Some(paused) = paused.into_iter().find(|paused| paused.queue == wanted.queue) {
         let resume = console.command(&format!("queues resume {}", quoted(wanted.queue)));
-        console.say(format_args!("{}\nLet its tasks run: {resume}", sentence(&paused.into())));
+        console.message(format_args!("{}\nLet its tasks run: {resume}", sentence(&paused.into())));
     }
     Ok(())
 }
@@ -210,16 +203,15 @@ fn task(
         let unique = Unique::by(key).scope(args.unique_scope).on_conflict(args.on_conflict);
         task = task.unique(unique).map_err(wrong)?;
     }
-    let mut due = None;
-    if let Some(time) = args.at {
-        let now = now();
-        due = Some(clock_and_relative(time, now.timestamp(), now.time_zone()));
-        task = task.at(time);
-    }
-    if let Some(wait) = args.after {
-        due = Some(format!("in {}", span(wait)));
-        task = task.after(wait);
-    }
+    task.due = args.due.due().unwrap_or_default();
+    let due = match task.due {
+        Due::Now => None,
+        Due::At(time) => {
+            let now = now();
+            Some(clock_and_relative(time, now.timestamp(), now.time_zone()))
+        }
+        Due::After(wait) => Some(format!("in {}", span(wait))),
+    };
     if let Some(id) = &args.correlation {
         task = task.correlation(id).map_err(wrong)?;
     }

@@ -66,7 +66,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     }
     let database = named.unwrap_or_else(|| Database::File(FILE.into()));
     let store = database.open_for_one().await?;
-    console.say(format_args!("Database: {}", store.location()));
+    console.message(format_args!("Database: {}", store.location()));
     store.migrate().await?;
     let web = dashboard(console, &database, &store, args.web).await?;
 
@@ -74,10 +74,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let due = store.queues().await?.iter().map(|queue| queue.due.counted).sum::<i64>();
     let tasks = sample_tasks()?;
     let ids = store.create(&tasks).await?;
-    console.say(format_args!("Created {} tasks; {WORKERS} workers execute them.", ids.len()));
+    console.message(format_args!("Created {} tasks; {WORKERS} workers execute them.", ids.len()));
     if due > 0 {
         let earlier = count(usize::try_from(due).unwrap_or(usize::MAX), "task");
-        console.say(format_args!("{earlier} of earlier demos are still due and run first."));
+        console.message(format_args!("{earlier} of earlier demos are still due and run first."));
     }
     // No retention: --database may name a database of real tasks.
     let engine = Engine::new(store.clone(), ()).instance(name()).workers(WORKERS).retention(None);
@@ -108,7 +108,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     summary.print(console, &database, console.results())?;
     let watched = args.stay || (io::stdout().is_terminal() && io::stdin().is_terminal());
     if to_its_end && watched {
-        console.say(format_args!("The dashboard stays at {} until Ctrl-C.", web.url));
+        console.message(format_args!("The dashboard stays at {} until Ctrl-C.", web.url));
         StopSignals::listen()?.recv().await;
     }
     web.end().await;

@@ -69,7 +69,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if wrong > 0 {
         return Err(CliError::Unhealthy(format!("{location}: {counts}")));
     }
-    console.say(format_args!("{location}: {counts}"));
+    console.message(format_args!("{location}: {counts}"));
     Ok(())
 }
 

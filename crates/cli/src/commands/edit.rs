@@ -1,22 +1,18 @@
 //! `task-engine edit`.
 
 use std::io::Write;
-use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
 use task_engine::{NewTask, TaskId};
 use task_engine_core::change::Edit;
-use task_engine_core::task::Due;
 use task_engine_core::task::TaskDetails;
 use task_engine_operations::{OperationOutcome, redaction};
 
+use crate::change::operator;
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
-use crate::operator::operator;
 use crate::parameters;
-use crate::times::{duration, future_time};
+use crate::times::DueArgs;
 
 /// Change a waiting task: parameters, time, priority or queue
 ///
@@ -32,15 +28,8 @@ pub(crate) struct Arguments {
     /// standard input
     #[arg(long, value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
     parameters: Option<String>,
-    /// The earliest time it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
-    /// time) or 18:00 (the next time it is)
-    #[arg(long, value_name = "TIME", conflicts_with = "after",
-          value_parser = |text: &str| future_time(text, &now()))]
-    at: Option<Timestamp>,
-    /// The duration from now after which it may run: 0s, 10m, 1h30m
-    #[arg(long, value_name = "DURATION", value_parser = duration,
-          allow_hyphen_values = true)]
-    after: Option<Duration>,
+    #[command(flatten)]
+    due: DueArgs,
     /// Higher runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
@@ -56,7 +45,7 @@ const EXAMPLES: &str = r#"Examples:
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let id = args.id;
     let edit = wanted(console, args)?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let before = store.task(id).await?;
     operator(&store).edit(id, edit.clone()).await?;
     let mut out = console.results();
@@ -65,10 +54,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if let Some(before) = before {
         let secrets = redaction::secrets(&*store).await?.redactor_of(&before);
         if edit.parameters.is_some() && !secrets.is_empty() {
-            console.say("Its former parameters have secrets, so no command to undo it is shown.");
+            console
+                .message("Its former parameters have secrets, so no command to undo it is shown.");
         } else {
             let undo = undo(&before, &edit);
-            console.say(format_args!("To undo it: {}", console.command(&undo)));
+            console.message(format_args!("To undo it: {}", console.command(&undo)));
         }
     }
     Ok(())
@@ -85,12 +75,7 @@ fn wanted(console: &Console, args: Arguments) -> Result<Edit, CliError> {
             .and_then(|task| task.queue(queue.clone()))
             .map_err(|error| CliError::Usage(error.to_string()))?;
     }
-    let edit = Edit {
-        parameters,
-        due: args.at.map(Due::At).or(args.after.map(Due::After)),
-        priority: args.priority,
-        queue: args.queue,
-    };
+    let edit = Edit { parameters, due: args.due.due(), priority: args.priority, queue: args.queue };
     if edit.is_empty() {
         return Err(CliError::Usage(
             "nothing is to be changed; pass --parameters, --at, --after, --priority or --queue"

@@ -10,11 +10,10 @@ use task_engine_core::display::{count, count_text, relative};
 use task_engine_core::filter::Filter;
 use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 
+use crate::args::{FILTERS, filter};
 use crate::console::{Console, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::summary;
-use crate::filter_args::{FILTERS, filter};
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -54,7 +53,7 @@ struct GroupOutput<'a> {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let filter = filter(&args.filter)?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let failures = Failures::find(&*store, filter.clone(), args.before, args.limit).await?;
     let groups = failures.groups();
     let mut out = console.results();
@@ -134,12 +133,12 @@ fn bars(numbers: &[usize]) -> String {
 fn print_hint(console: &Console, failures: &Failures, filter: &Filter) {
     let number = tasks_with_error(failures.found.tasks.len());
     match failures.found.next {
-        None => console.say(format_args!("{number}: all there are.")),
+        None => console.message(format_args!("{number}: all there are.")),
         Some(next) => {
             let filter = filter.to_string();
             let words = if filter.is_empty() { filter } else { format!(" {}", quoted(&filter)) };
             let more = console.command(&format!("errors{words} --before {next}"));
-            console.say(format_args!(
+            console.message(format_args!(
                 "{number}, searched down to task {next}; older ones are not counted. Continue: {more}"
             ));
         }

@@ -8,11 +8,10 @@ use task_engine::TaskStatus;
 use task_engine_core::display::count;
 use task_engine_store::export::{ExportCounts, ExportFilter, ExportLine};
 
+use crate::args::status_of;
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
-use crate::filter_args::status_of;
 use crate::json_output::write_json_line;
 
 /// Write tasks, schedules and paused queues as lines of JSON
@@ -35,7 +34,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let engines = store.instances(None).await?;
     let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();
     if let Some(first) = alive.first()
@@ -80,9 +79,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if let Some(error) = state.1.take() {
         return Err(error.into());
     }
-    console.say(format_args!("Exported {} from {}.", content_text(state.0), store.location()));
+    console.message(format_args!("Exported {} from {}.", content_text(state.0), store.location()));
     for one in skipped.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        console.say(format_args!("Left out task {}: {}.", one.id, escape(&one.reason)));
+        console.message(format_args!("Left out task {}: {}.", one.id, escape(&one.reason)));
     }
     Ok(())
 }

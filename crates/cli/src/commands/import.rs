@@ -92,9 +92,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         writeln!(out, "task ids grew by {}: task N of the file is task N + {0}", shift.tasks)?;
     }
     out.flush()?;
-    console.say(format_args!("Imported {} into {}.", content_text(read), store.location()));
+    console.message(format_args!("Imported {} into {}.", content_text(read), store.location()));
     if reclaimed > 0 {
-        console.say(format_args!(
+        console.message(format_args!(
             "{} ran when the file was written; recorded as InstanceLost, and the retry rule of the class decides what comes next.",
             count(reclaimed, "task")
         ));

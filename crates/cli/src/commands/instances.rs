@@ -7,10 +7,8 @@ use task_engine_core::display::{relative, span};
 use task_engine_core::instance::InstanceSummary;
 
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::json_output::write_json_line;
 use crate::pools;
 use crate::table::table;
 
@@ -23,17 +21,13 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let engines = store.instances(None).await?;
     if args.json {
-        let mut out = console.results();
-        for engine in &engines {
-            write_json_line(&mut out, &InstanceSummary::from(engine))?;
-        }
-        return Ok(out.flush()?);
+        return console.print_json(engines.iter().map(InstanceSummary::from));
     }
     if engines.is_empty() {
-        console.say(format_args!(
+        console.message(format_args!(
             "No engine has run recently on {}. Start one: {}",
             store.location(),
             console.command("start")
@@ -62,7 +56,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let mut advised = std::collections::BTreeSet::new();
     for engine in engines.iter().filter(|engine| !engine.is_alive() && engine.held > 0) {
         if advised.insert(&engine.name) {
-            console.say(format_args!(
+            console.message(format_args!(
                 "{} is dead and holds tasks. Recover them: {}",
                 escape(&engine.name),
                 console.command(&format!("recover {}", crate::console::quoted(&engine.name)))

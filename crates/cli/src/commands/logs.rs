@@ -5,7 +5,6 @@ use task_engine::TaskId;
 
 use super::show;
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::log_follow::{LogPrinter, LogReader};
 
@@ -30,7 +29,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let Some(task) = store.task(args.id).await? else {
         return Err(show::no_such_task(args.id, &*store));
     };
@@ -60,10 +59,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         )));
     }
     if is_empty {
-        console.say(format_args!("Task {} has logged nothing.", args.id));
+        console.message(format_args!("Task {} has logged nothing.", args.id));
     }
     if args.follow {
-        console.say(format_args!("Task {} is {}.", args.id, task.row.status));
+        console.message(format_args!("Task {} is {}.", args.id, task.row.status));
     }
     Ok(())
 }

@@ -15,9 +15,9 @@ pub(crate) async fn run(console: &Console) -> Result<(), CliError> {
     }
     out.flush()?;
     if applied.is_empty() {
-        console.say(format_args!("{} is up to date.", store.location()));
+        console.message(format_args!("{} is up to date.", store.location()));
     } else {
-        console.say(format_args!("{} is now up to date.", store.location()));
+        console.message(format_args!("{} is now up to date.", store.location()));
     }
     Ok(())
 }

@@ -13,12 +13,11 @@ use task_engine_operations::search::{Search, TIMEOUT};
 use task_engine_store::audit::{AuditFilter, check_prune};
 
 use super::tasks;
-use crate::bulk::{bar, confirm};
+use crate::args::status_of;
+use crate::change::operator;
+use crate::change::{bar, confirm};
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
-use crate::filter_args::status_of;
-use crate::operator::operator;
 use crate::times::duration;
 
 /// Delete tasks that ended long ago, or old entries of the audit
@@ -53,7 +52,7 @@ const ENDED: [TaskStatus; 3] = [TaskStatus::Stopped, TaskStatus::Failed, TaskSta
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let Some(status) = args.status else { return prune_audit(console, &args).await };
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let what = old_tasks_text(status, args.older_than);
     if !args.yes || args.dry_run {
         let filter = Filter::default().and_status(&[status]).and_unchanged_for(args.older_than);
@@ -62,16 +61,16 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         let at_least = if found.next.is_some() { "at least " } else { "" };
         let number = found.tasks.len();
         if number == 0 && found.next.is_none() {
-            console.say(format_args!("There are no {what} on {}.", store.location()));
+            console.message(format_args!("There are no {what} on {}.", store.location()));
             return Ok(());
         }
         let sample = &found.tasks[..number.min(5)];
         if !sample.is_empty() {
-            console.say(tasks::lines(sample, now().timestamp()));
+            console.message(tasks::lines(sample, now().timestamp()));
         }
-        console.say(format_args!("Found {at_least}{number} {what}."));
+        console.message(format_args!("Found {at_least}{number} {what}."));
         if args.dry_run {
-            console.say("Nothing was done.");
+            console.message("Nothing was done.");
             return Ok(());
         }
         if !confirm("Delete them?")? {
@@ -87,14 +86,14 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
 
 async fn prune_audit(console: &Console, args: &Arguments) -> Result<(), CliError> {
     check_prune(args.older_than).map_err(|error| CliError::Usage(error.to_string()))?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let what = old_entries_text(args.older_than);
     if args.dry_run {
         let until = now().timestamp().checked_sub(args.older_than);
         let filter = AuditFilter { until: until.ok(), ..AuditFilter::newest(COUNT_MAX) };
         let number = store.audit_page(&filter).await?.len();
         let at_least = if number == COUNT_MAX as usize { "at least " } else { "" };
-        console.say(format_args!("Found {at_least}{number} {what}. Nothing was done."));
+        console.message(format_args!("Found {at_least}{number} {what}. Nothing was done."));
         return Ok(());
     }
     if !args.yes && !confirm(&format!("Delete all {what}?"))? {

@@ -11,12 +11,10 @@ use task_engine_core::queue::{QueueService, check_queue_name, queue_services};
 use task_engine_operations::OperationOutcome;
 use task_engine_operations::queues::is_known;
 
+use crate::change::operator;
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::json_output::write_json_line;
-use crate::operator::operator;
 use crate::table::table;
 
 /// List queues; pause and resume them
@@ -70,19 +68,17 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
 }
 
 async fn list(console: &Console, json: bool) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let queues = store.queues().await?;
     let engines = store.instances(None).await?;
-    let mut out = console.results();
     if json {
-        for queue in &queues {
+        return console.print_json(queues.iter().map(|queue| {
             let served_by = queue_services(&queue.name, &engines);
-            write_json_line(&mut out, &QueueLine { queue, served_by })?;
-        }
-        return Ok(out.flush()?);
+            QueueLine { queue, served_by }
+        }));
     }
     if queues.is_empty() {
-        console.say(format_args!(
+        console.message(format_args!(
             "No task waits on {}, and no engine serves a queue. Start one: {}",
             store.location(),
             console.command("start")
@@ -91,11 +87,10 @@ async fn list(console: &Console, json: bool) -> Result<(), CliError> {
     }
     let rows = queues.iter().map(|queue| line(queue, &engines)).collect();
     let header = ["QUEUE", "DUE", "LATER", "RUNNING", "WORKERS", "STATE"];
-    writeln!(out, "{}", table(&header, &[1, 2, 3], rows))?;
-    Ok(out.flush()?)
+    console.print(table(&header, &[1, 2, 3], rows))
 }
 
-/// A queue with those who serve it.
+/// A queue and the engines that serve it.
 #[derive(Serialize)]
 struct QueueLine<'a> {
     #[serde(flatten)]
@@ -143,8 +138,8 @@ fn workers(services: &[QueueService]) -> String {
 }
 
 async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
-    let report = operator(&store).pause_queue(pause).await?;
+    let store = console.open().await?;
+    let report = operator(&store).reason(pause.reason()).pause_queue(pause.queue()).await?;
     let name = escape(pause.queue());
     let mut out = console.results();
     match (report.has(OperationOutcome::Paused), pause.reason()) {
@@ -154,11 +149,11 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
     }
     out.flush()?;
     if !is_known(&*store, pause.queue()).await? {
-        console.say(format_args!(
+        console.message(format_args!(
             "Queue {name} has no tasks, and no engine serves it; the pause is for later ones."
         ));
     }
-    console.say(format_args!(
+    console.message(format_args!(
         "Let its tasks run again: {}",
         console.command(&format!("queues resume {}", quoted(pause.queue())))
     ));
@@ -166,16 +161,14 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
 }
 
 async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let report = operator(&store).resume_queue(name).await?;
     let name = escape(name);
     if report.has(OperationOutcome::NotPaused) {
-        console.say(format_args!("queue {name} was not paused"));
+        console.message(format_args!("queue {name} was not paused"));
         return Ok(());
     }
-    let mut out = console.results();
-    writeln!(out, "queue {name} was resumed")?;
-    Ok(out.flush()?)
+    console.print(format_args!("queue {name} was resumed"))
 }
 
 #[cfg(test)]

@@ -9,11 +9,10 @@ use task_engine_core::display::{count, next_state_text, relative, span};
 use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_operations::{OperationError, OperationOutcome};
 
+use crate::change::operator;
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::operator::operator;
 use crate::table::table;
 
 /// Recover the tasks that a dead engine left, or list dead engines
@@ -21,7 +20,7 @@ use crate::table::table;
 /// Each of its attempts ends as a failure (`InstanceLost`), and the retry rule
 /// of its class decides what comes next. An engine that is alive is left alone:
 /// it counts as dead when its process is gone from this machine, or when it has
-/// not been heard of for the time it was started with (--dead-after, 30 s).
+/// sent no heartbeat for the time it was started with (--dead-after, 30 s).
 ///
 /// Live engines do this by themselves, unless they were started with
 /// --recovery manual.
@@ -34,7 +33,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     match args.name {
         Some(name) => recover_one(console, &store, &name).await,
         None => list_dead(console, &*store).await,
@@ -57,16 +56,16 @@ async fn recover_one(
     let shown = escape(name);
     if !report.recovered.is_empty() {
         let number = count(report.recovered.len(), "task");
-        console.say(format_args!("Recovered {number} of {shown}."));
+        console.message(format_args!("Recovered {number} of {shown}."));
     } else if report.has(OperationOutcome::DeclaredLost) {
-        console.say(format_args!("{shown} was declared lost; it held no tasks."));
+        console.message(format_args!("{shown} was declared lost; it held no tasks."));
     } else {
         let instances = store.instances(Some(name)).await?;
         let ended = instances.first().and_then(|last| last.stopped_at.or(last.lost_at));
         let ended = ended.map_or_else(String::new, |at| {
             format!(" (it ended {})", relative(at, now().timestamp()))
         });
-        console.say(format_args!("Nothing to recover: {shown} holds no tasks{ended}."));
+        console.message(format_args!("Nothing to recover: {shown} holds no tasks{ended}."));
     }
     Ok(())
 }
@@ -86,7 +85,7 @@ async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), CliError>
     let mut engines = store.instances(None).await?;
     engines.retain(|engine| !engine.is_alive() && engine.held > 0);
     if engines.is_empty() {
-        console.say("No dead engine holds a task.");
+        console.message("No dead engine holds a task.");
         return Ok(());
     }
     let mut rows = Vec::new();
@@ -118,7 +117,7 @@ async fn list_dead(console: &Console, store: &dyn Store) -> Result<(), CliError>
     let names: std::collections::BTreeSet<_> = engines.iter().map(|engine| &engine.name).collect();
     for name in names {
         let command = console.command(&format!("recover {}", quoted(name)));
-        console.say(format_args!("Recover the tasks of {}: {command}", escape(name)));
+        console.message(format_args!("Recover the tasks of {}: {command}", escape(name)));
     }
     Ok(())
 }

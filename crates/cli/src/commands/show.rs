@@ -23,10 +23,8 @@ use task_engine_operations::why::{Reason, why};
 use task_engine_store::contract::Store;
 
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, escape_lines, summary};
-use crate::json_output::write_json_line;
 use crate::log_follow::{LogPrinter, LogReader, event_text, progress_text, with_gaps};
 use crate::pretty::pretty;
 
@@ -62,7 +60,7 @@ struct TaskOutput<'a> {
 const LINES_SHOWN: u32 = 20;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let Some(mut task) = store.task(args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
@@ -77,23 +75,21 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let newest = LogFilter { newest: true, limit, ..LogFilter::default() };
     let mut log = store.logs(args.id, &newest).await?;
     secrets.log(&mut log);
-    let mut out = console.results();
     if args.json {
         let engine_state = engine_state(&*store, &task).await?;
         let whole = TaskOutput { task: &task, log: &log, engine_state };
-        write_json_line(&mut out, &whole)?;
-        return Ok(out.flush()?);
+        return console.print_json([whole]);
     }
     let reasons = why_unfinished(&*store, &task).await?;
     let more = console.command(&format!("logs {}", args.id));
-    let mut page = TaskPage { out, now: now(), log: &log, more };
+    let mut page = TaskPage { out: console.results(), now: now(), log: &log, more };
     page.print(&task, &reasons)?;
     page.out.flush()?;
     if args.follow {
         return follow(console, &*store, page, &task, secrets).await;
     }
     if task.row.status == TaskStatus::Failed {
-        console.say(format_args!(
+        console.message(format_args!(
             "\nTo try it again: {}",
             console.command(&format!("retry {}", args.id))
         ));
@@ -121,7 +117,7 @@ async fn follow<W: Write>(
     let mut printer = LogPrinter::new(page.out, zone, false, secrets);
     let ended = reader.follow(store, &mut |event| printer.print(event)).await?;
     if let Some(task) = ended {
-        console.say(format_args!("Task {} is {}.", task.row.id, task.row.status.explained()));
+        console.message(format_args!("Task {} is {}.", task.row.id, task.row.status.explained()));
     }
     Ok(())
 }

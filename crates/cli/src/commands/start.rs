@@ -145,12 +145,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let (store, web) = tokio::select! {
         opened = open(console, &database, &args) => opened?,
         () = stop.requested() => {
-            console.say("Stopped before the database was connected.");
+            console.message("Stopped before the database was connected.");
             return Ok(());
         }
     };
     if io::stderr().is_terminal() {
-        console.say("Waiting for tasks; Ctrl-C stops.");
+        console.message("Waiting for tasks; Ctrl-C stops.");
     }
     let mut engine = Engine::new(store, ())
         .recovery(args.recovery.into())
@@ -200,7 +200,7 @@ async fn open(
 ) -> Result<(Arc<dyn Store>, Option<DashboardServer>), CliError> {
     let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = database.open(access).await?;
-    console.say(format_args!("Database: {}", store.location()));
+    console.message(format_args!("Database: {}", store.location()));
     let Some(address) = args.web else {
         return Ok((store, None));
     };

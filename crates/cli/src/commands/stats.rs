@@ -1,6 +1,5 @@
 //! `task-engine stats`.
 
-use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,10 +7,8 @@ use task_engine_core::display::{count_text, span};
 use task_engine_operations::stats::{RecentStats, Stats, StatsSnapshot};
 
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::summary;
-use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
 /// Show how many tasks wait, run, end and fail
@@ -28,15 +25,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let look = StatsSnapshot::take(&*store).await?;
-    let mut out = console.results();
     if args.json {
-        write_json_line(&mut out, &look.stats)?;
-    } else {
-        writeln!(out, "{}", fit_lines(&page(&look.stats)))?;
+        return console.print_json([&look.stats]);
     }
-    Ok(out.flush()?)
+    console.print(fit_lines(&page(&look.stats)))
 }
 
 fn page(stats: &Stats) -> String {

@@ -18,7 +18,6 @@ use task_engine_core::display::span;
 use task_engine_store::activity::{Activity, ActivityQuery, EndingRow, EndingsQuery, HeldAttempt};
 
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
 use crate::json_output::write_json_line;
@@ -67,11 +66,11 @@ enum TailEvent<'a> {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let begun = Instant::now();
     let look = ActivityQuery { per_lane: PER_LANE, soon: SOON };
     let mut last = store.activity(look).await?;
-    console.say(format_args!("Following attempts on {}; Ctrl-C stops.", store.location()));
+    console.message(format_args!("Following attempts on {}; Ctrl-C stops.", store.location()));
     let since = last.now;
     let mut seen = PrintedEndings::default();
     let mut printer = TailPrinter { out: console.results(), zone: now().time_zone().clone(), args };

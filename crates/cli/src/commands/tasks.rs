@@ -11,11 +11,10 @@ use task_engine_core::filter::FoundTask;
 use task_engine_core::task::TaskRow;
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
 
+use crate::args::{FILTERS, filter, status_of};
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::summary;
-use crate::filter_args::{FILTERS, filter, status_of};
 use crate::json_output::write_json_line;
 use crate::table::{fit_lines, table};
 
@@ -65,7 +64,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             "Not a terminal: leave out --watch to list the tasks once.".to_owned(),
         ));
     }
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let search = Search { filter, before: args.before, limit: args.limit, timeout: TIMEOUT };
     loop {
         let found = search.run(&*store).await?;
@@ -131,19 +130,20 @@ fn print_hint(console: &Console, search: &Search, found: &SearchPage, database: 
         let words = if search.filter.is_empty() { String::new() } else { format!(" {words}") };
         let more = console.command(&format!("tasks{words} --before {next}"));
         if shown >= search.limit as usize {
-            console.say(format_args!("{} shown. Older ones: {more}", count(shown, "task")));
+            console.message(format_args!("{} shown. Older ones: {more}", count(shown, "task")));
         } else {
-            console.say(format_args!(
+            console.message(format_args!(
                 "{} found so far, down to task {next}. Continue: {more}",
                 count(shown, "task")
             ));
         }
     } else if shown == 0 && !search.filter.is_empty() {
-        console.say(format_args!("No tasks match {:?} on {database}.", search.filter.to_string()));
+        console
+            .message(format_args!("No tasks match {:?} on {database}.", search.filter.to_string()));
     } else if let (0, Some(before)) = (shown, search.before) {
-        console.say(format_args!("There are no tasks before {before} on {database}."));
+        console.message(format_args!("There are no tasks before {before} on {database}."));
     } else if shown == 0 {
-        console.say(format_args!(
+        console.message(format_args!(
             "There are no tasks on {database} yet.\nCreate one: {}\nExecute it: {}",
             console.command(r#"create WaitingTask '{"waiting_time": 2}'"#),
             console.command("start --samples")

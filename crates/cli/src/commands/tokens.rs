@@ -8,12 +8,10 @@ use jiff::Timestamp;
 use task_engine_operations::OperationError;
 use task_engine_store::token::{NewToken, Role, TokenRow, TokenSecret};
 
+use crate::change::operator;
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::json_output::write_json_line;
-use crate::operator::operator;
 use crate::table::table;
 use crate::times::duration;
 use task_engine_core::display::{clock_and_relative, relative};
@@ -74,7 +72,7 @@ async fn create(
     let secret = TokenSecret::generate()?;
     let new = NewToken::new(name, role, secret.hash(), expires)
         .map_err(|error| CliError::Usage(error.to_string()))?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     operator(&store).create_token(&new).await.map_err(|error| match error {
         OperationError::Conflict(taken) => CliError::Conflict(format!(
             "{taken}; to revoke it: {}",
@@ -89,7 +87,7 @@ async fn create(
         Some(time) => format!("expires {}", relative(Timestamp::now() + time, Timestamp::now())),
         None => "does not expire".to_owned(),
     };
-    console.say(format_args!(
+    console.message(format_args!(
         "This is the token {}, for the role {role}. It {until}, and is not shown again.",
         escape(new.name())
     ));
@@ -97,17 +95,13 @@ async fn create(
 }
 
 async fn list(console: &Console, json: bool) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let tokens = store.tokens().await?;
-    let mut out = console.results();
     if json {
-        for token in &tokens {
-            write_json_line(&mut out, token)?;
-        }
-        return Ok(out.flush()?);
+        return console.print_json(&tokens);
     }
     if tokens.is_empty() {
-        console.say(format_args!(
+        console.message(format_args!(
             "There is no token on {}. Make one: {}",
             store.location(),
             console.command("tokens create NAME --role viewer")
@@ -116,8 +110,7 @@ async fn list(console: &Console, json: bool) -> Result<(), CliError> {
     }
     let rows = tokens.iter().map(|token| line(token, now().timestamp())).collect();
     let header = ["NAME", "ROLE", "STATE", "CREATED", "LAST USED"];
-    writeln!(out, "{}", table(&header, &[], rows))?;
-    Ok(out.flush()?)
+    console.print(table(&header, &[], rows))
 }
 
 fn line(token: &TokenRow, now: Timestamp) -> Vec<String> {
@@ -137,7 +130,7 @@ fn line(token: &TokenRow, now: Timestamp) -> Vec<String> {
 }
 
 async fn revoke(console: &Console, name: &str) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let shown = escape(name);
     match operator(&store).revoke_token(name).await {
         Ok(_) => {
@@ -152,7 +145,7 @@ async fn revoke(console: &Console, name: &str) -> Result<(), CliError> {
                 return Err(missing.into());
             };
             let when = clock_and_relative(at, now().timestamp(), now().time_zone());
-            console.say(format_args!("token {shown} was revoked before, {when}"));
+            console.message(format_args!("token {shown} was revoked before, {when}"));
             Ok(())
         }
         Err(error) => Err(error.into()),

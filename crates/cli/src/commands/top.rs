@@ -18,7 +18,6 @@ use task_engine_operations::stats::StatsSnapshot;
 use tokio::sync::mpsc;
 
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::signals::StopSignals;
 
@@ -35,7 +34,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let first = StatsSnapshot::take(&*store).await?;
     if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
         let mut out = console.results();

@@ -11,7 +11,6 @@ use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_store::contract::Store;
 
 use crate::console::{Console, now, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
 
@@ -44,7 +43,7 @@ const LIMIT_MAX: u32 = 100_000;
 const PAGE: u32 = 500;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let (correlation_id, named) = flow_of(&*store, &args).await?;
     let (tasks, more) = read(&*store, &correlation_id, args.limit).await?;
     if tasks.is_empty() {
@@ -65,12 +64,12 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     out.flush()?;
     if more {
         let shown = count(tasks.len(), "task");
-        console.say(format_args!(
+        console.message(format_args!(
             "Only the oldest {shown} of this flow are shown{}",
             more_of(console, &args)
         ));
         if let Some(id) = named.filter(|id| !tasks.iter().any(|task| task.row.id == *id)) {
-            console.say(format_args!("Task {id} is not among them."));
+            console.message(format_args!("Task {id} is not among them."));
         }
     }
     Ok(())

@@ -6,7 +6,6 @@ use clap::Args;
 use task_engine_core::display::count;
 
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::json_output::write_json_line;
@@ -20,7 +19,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let violations = store.verify().await?;
     let checked = store.inventory().await?;
     let mut out = console.results();
@@ -47,7 +46,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         many(checked.schedules, "schedule")
     );
     if violations.is_empty() {
-        console.say(format_args!("{}: every invariant holds; checked {scope}", store.location()));
+        console
+            .message(format_args!("{}: every invariant holds; checked {scope}", store.location()));
         return Ok(());
     }
     Err(CliError::Unhealthy(format!(

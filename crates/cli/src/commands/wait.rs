@@ -14,7 +14,6 @@ use task_engine_store::activity::EndingsQuery;
 use super::TaskIds;
 use super::show::no_such_task;
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::times::duration;
@@ -57,7 +56,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(10);
 const EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let begun = Instant::now();
     let mut awaited =
         AwaitedTasks { console, any: args.any, open: args.tasks.each_once(), failed: 0, ended: 0 };

@@ -27,7 +27,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let mut stop = StopSignals::listen()?;
     let begin = async {
         let store = console.database()?.open_to_watch().await?;
-        console.say(format_args!("Database: {}", store.location()));
+        console.message(format_args!("Database: {}", store.location()));
         DashboardServer::begin(console, store, args.address, &args.options, None).await
     };
     let mut server = tokio::select! {

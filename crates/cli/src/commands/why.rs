@@ -11,10 +11,8 @@ use task_engine_operations::why::{Explanation, Reason, why};
 
 use super::show::no_such_task;
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
-use crate::json_output::write_json_line;
 
 /// Explain why a task does not run, or what it does now
 ///
@@ -51,13 +49,12 @@ struct ReasonOutput<'a> {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let Some(Explanation { task, at, reasons }) = why(&*store, args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
     let row = &task.row;
     let zone = now().time_zone().clone();
-    let mut out = console.results();
     if args.json {
         let reasons = reasons.iter();
         let answer = WhyOutput {
@@ -71,9 +68,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
                 .map(|reason| ReasonOutput { reason, message: sentence(reason, at, &zone) })
                 .collect(),
         };
-        write_json_line(&mut out, &answer)?;
-        return Ok(out.flush()?);
+        return console.print_json([answer]);
     }
+    let mut out = console.results();
     writeln!(out, "Task {}: {}, {}", row.id, escape(&row.class), row.status)?;
     for (index, reason) in reasons.iter().enumerate() {
         writeln!(out, "  {}. {}", index + 1, escape(&sentence(reason, at, &zone)))?;

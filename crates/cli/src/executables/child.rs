@@ -16,7 +16,7 @@ use super::config::Program;
 use super::resources;
 use super::supervisor::{INPUT, INPUT_ENDS, KILL, TERMINATE};
 
-/// How an executable ended. Nothing of it runs any more.
+/// How an executable ended. None of its processes is left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessEnd {
     Exited(i32),

@@ -89,7 +89,7 @@ pub(crate) struct Program {
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) program: Program,
-    /// How many processes at the most.
+    /// The most processes.
     pub(crate) processes: usize,
     /// How many tasks each has at a time.
     pub(crate) concurrency: usize,

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_shrink_to_what_fits() {
+    fn workers_shrink_to_the_limit() {
         assert_eq!(fitting(1024, DESCRIPTORS_RESERVED, DESCRIPTORS_A_PROGRAM), 196);
         assert_eq!(fitting(64, DESCRIPTORS_RESERVED, DESCRIPTORS_A_PROGRAM), 4);
         assert_eq!(fitting(10, DESCRIPTORS_RESERVED, DESCRIPTORS_A_PROGRAM), 1, "at least one");

@@ -22,7 +22,7 @@ pub(crate) struct Browser {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     session: String,
     last_id: u64,
-    /// What the page complained about: errors, refusals by the policy, dialogs.
+    /// The errors, policy violations and dialogs of the page.
     errors: Vec<String>,
     /// How often a page has been loaded.
     loads: u64,
@@ -242,13 +242,13 @@ impl Browser {
         shot["data"].as_str().unwrap().to_owned()
     }
 
-    /// What pages have complained about since the last time.
+    /// The errors, policy violations and dialogs since the last call.
     pub(crate) fn errors(&mut self) -> Vec<String> {
         self.call("Runtime.evaluate", json!({ "expression": "0" }));
         std::mem::take(&mut self.errors)
     }
 
-    #[allow(clippy::needless_pass_by_value)] // What is said is made for it.
+    #[allow(clippy::needless_pass_by_value)] // Callers build the value for this call.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;

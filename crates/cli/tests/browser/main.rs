@@ -1,13 +1,13 @@
 //! The dashboard in a real browser, served by the real program.
 
+mod actions;
 mod chromium;
-mod does;
 mod hostile;
-mod looks;
+mod layout;
+mod live_updates;
 #[path = "../cli/support.rs"]
 #[allow(dead_code)] // Shared with the tests of the command line.
 mod support;
-mod watches;
 
 use chromium::Browser;
 use support::sandbox;

@@ -203,7 +203,7 @@ fn running_or_ended_task_is_conflict() {
     wait_until("it is done", || sandbox.status("2") == "stopped");
     let done = sandbox.run(&["cancel", "2"]);
     assert_eq!(done.code, Some(4));
-    assert!(done.out.contains("task 2 has succeeded"), "{}", done.out);
+    assert!(done.out.contains("task 2 was skipped: succeeded"), "{}", done.out);
     assert_eq!(sandbox.run(&["retry", "2"]).code, Some(4));
     engine.signal("TERM");
     assert_eq!(engine.end().code, Some(0));

@@ -55,7 +55,7 @@ async fn client(url: &str) -> tokio_postgres::Client {
     client
 }
 
-fn finds_what_is_wrong_with_the_work(sandbox: &Sandbox) {
+fn doctor_finds_stuck_work(sandbox: &Sandbox) {
     sandbox.ok(&["migrate"]);
     let (well, report) = doctor(sandbox, &["--deep"]);
     assert_eq!(well.code, Some(0), "{well:?}");
@@ -103,13 +103,13 @@ fn finds_what_is_wrong_with_the_work(sandbox: &Sandbox) {
 
 #[test]
 fn doctor_finds_problems_on_sqlite() {
-    finds_what_is_wrong_with_the_work(&sandbox());
+    doctor_finds_stuck_work(&sandbox());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_finds_problems_on_postgresql() {
     let url = TestServer::shared().create_database().await;
-    finds_what_is_wrong_with_the_work(&sandbox_on(&url));
+    doctor_finds_stuck_work(&sandbox_on(&url));
 }
 
 #[test]
@@ -216,7 +216,7 @@ async fn doctor_finds_forgotten_transaction() {
     let words = format!("process {pid} (postgres, forgetful), idle in transaction");
     assert_found(&held, "wrong", &words, &format!("pg_terminate_backend({pid})"));
     assert_found(&held, "wrong", "waiting_tasks (AccessExclusiveLock)", "");
-    // What cannot be read is said to be so, and hides nothing.
+    // A check that cannot be read is reported as unknown; the others are complete.
     assert_eq!(of(&report, "tasks")["verdict"], "unknown");
     client.batch_execute("COMMIT").await.unwrap();
     assert_eq!(check(&sandbox, "transactions")["verdict"], "ok");
@@ -239,7 +239,7 @@ async fn doctor_names_all_affected_tables() {
     client.batch_execute(vacuum["remedy"].as_str().unwrap()).await.unwrap();
     assert_eq!(check(&sandbox, "vacuum")["verdict"], "ok");
     assert_eq!(check(&sandbox, "distribution")["verdict"], "ok");
-    // What Citus has distributed is in its catalog; no more of it is needed here.
+    // Citus lists distributed tables in its catalog; the test needs only that.
     client
         .batch_execute(
             "SET allow_system_table_mods = on;

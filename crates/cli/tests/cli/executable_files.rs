@@ -22,7 +22,7 @@ fn file_schedules_run() {
     assert_eq!(task["executions"][0]["result"], serde_json::json!({"deep": true}), "{task}");
     assert_eq!(task["queue"], "slow");
     stop(engine);
-    // What an operator changes stays until the file changes.
+    // An operator's change stays until the file changes.
     sandbox.ok(&["schedules", "set", "often", "--every", "2h"]);
     let engine = sandbox.start(&["start"]);
     engine.wait_for_log("started with");

@@ -1,4 +1,4 @@
-//! What executables leave behind: results, errors under their own names, and
+//! Results of executables: values, errors under their own names, and
 //! logs that keep their form.
 
 use serde_json::json;

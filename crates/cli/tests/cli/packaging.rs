@@ -19,7 +19,7 @@ fn packaged(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What follows `key` up to the end of a list, as JSON has it.
+/// The text after `key`, up to the end of a list.
 fn lists(text: &str, key: &str) -> Vec<Vec<String>> {
     let parts = text.split(key).skip(1);
     let lists = parts.map(|part| {

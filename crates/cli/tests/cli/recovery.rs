@@ -113,7 +113,7 @@ async fn recover_fails_under_table_lock() {
     }
     let why = sandbox.ok(&["why", "1"]);
     assert!(why.contains(&blocker), "{why}");
-    // What changes the queue waits for the lock, and then says who has it.
+    // A change of the queue waits for the lock, and then names its holder.
     let retried = sandbox.run(&["retry", second.trim(), "--yes"]);
     assert_eq!(retried.code, Some(1), "{retried:?}");
     assert!(retried.err.contains(&blocker), "{}", retried.err);

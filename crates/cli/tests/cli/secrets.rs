@@ -1,5 +1,5 @@
-//! What a class declares secret is in no output and no log, though its code gets
-//! it: with real processes, on both kinds of databases.
+//! Parameters that a class declares secret are in no output and no log, though its code gets
+//! them: with real processes, on both kinds of databases.
 
 use std::fs;
 

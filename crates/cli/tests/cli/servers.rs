@@ -124,7 +124,7 @@ fn message_names_each_host_error() {
     ] {
         assert!(failed.err.contains(&words), "{words}: {}", failed.err);
     }
-    // Who wants to read only says so.
+    // A read-only connection is an option.
     let any = format!("{both}?target_session_attrs=any");
     let tasks = sandbox_on(&any).run(&["tasks"]);
     assert!(tasks.err.contains("run `task-engine migrate`"), "it is connected: {}", tasks.err);
@@ -200,7 +200,7 @@ fn engine_ends_when_sqlite_log_is_deleted() {
     for part in ["task-engine.db-wal was deleted or replaced", "restart all programs"] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
-    // What was committed is in the file, and the next engine goes on.
+    // All commits are in the file, and the next engine continues.
     assert_eq!(sandbox.status("1"), "stopped");
     sandbox.ok(&["verify"]);
 }

@@ -35,7 +35,7 @@ fn progress_and_log_are_shown(sandbox: &Sandbox) {
     assert_eq!(documents.len(), 30);
     assert_eq!((&documents[4]["line"], &documents[4]["level"]), (&5.into(), &"info".into()));
     assert_eq!(sandbox.ok(&["logs", "1", "--attempt", "1"]), log);
-    // What has ended is followed to its end at once.
+    // The log of an ended task is complete at once.
     let followed = sandbox.run(&["logs", "1", "--follow"]);
     assert_eq!(followed.code, Some(0));
     assert!(followed.out.contains("at     100 %, step 30"), "{}", followed.out);
@@ -135,7 +135,7 @@ fn cancel_wait_times_out() {
     engine.signal("STOP");
     let cancelled = sandbox.run(&["cancel", "1", "--wait", "--timeout", "300ms"]);
     assert_eq!(cancelled.code, Some(1), "{cancelled:?}");
-    assert!(cancelled.err.contains("1 of 1 still run"), "{}", cancelled.err);
+    assert!(cancelled.err.contains("after the request: 1 of 1 task"), "{}", cancelled.err);
     let shown = sandbox.ok(&["show", "1"]);
     assert!(shown.contains("no response yet"), "{shown}");
     assert_eq!(sandbox.task("1")["executions"][0]["cancel"]["outcome"], "pending");

@@ -168,7 +168,7 @@ fn slow_executions_are_warned_about() {
     assert_eq!(engine.end().code, Some(0));
 }
 
-/// What the collector gets is checked with the library; here, that it gets it.
+/// The library's tests check the spans; this one checks that the collector gets them.
 #[cfg(feature = "otlp")]
 #[test]
 fn spans_go_to_configured_collector() {

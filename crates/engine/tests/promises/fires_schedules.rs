@@ -288,7 +288,7 @@ async fn stopped_engine_fires_nothing(fresh: Fresh) {
     until_fired(&fresh, "often", 1).await;
     engine.stop().await;
     let before = fired(&fresh, "often").await;
-    // Two slots pass in this time at the least, and nothing happens.
+    // At least two slots pass. No event reports that nothing fires, so time is the subject.
     tokio::time::sleep(OFTEN * 3).await;
     assert_eq!(fired(&fresh, "often").await, before);
 }

@@ -15,6 +15,7 @@ mod progress_and_logs;
 mod rollups;
 mod runs_tasks;
 mod serves_queues;
+mod signals;
 mod statements;
 mod stops_cleanly;
 mod store;

@@ -14,6 +14,7 @@ use task_engine::{
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
+use crate::signals::Signals;
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
 
 on_every_store! {
@@ -250,6 +251,7 @@ async fn database_crash_loses_no_line() {
     let url = server.create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
     store.migrate().await.unwrap();
+    let mut signals = Signals::listen();
     let id = store.create(&[task("speaks", nothing())]).await.unwrap()[0];
     let goes_on: &'static Notify = Box::leak(Box::default());
     let engine = start(Engine::new(store.clone(), ()).instance("a").handle_class(
@@ -270,9 +272,8 @@ async fn database_crash_loses_no_line() {
     let away = server.clone();
     tokio::task::spawn_blocking(move || away.stop_immediate()).await.unwrap();
     goes_on.notify_one();
-    // The engine tries to write it, in vain: every half second, and nothing outside
-    // of it tells that it has.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // No other test of this process loses its database while it logs.
+    signals.wait_for(&["progress and logs of tasks cannot be written; they are kept"]).await;
     let back = server.clone();
     tokio::task::spawn_blocking(move || back.start_again()).await.unwrap();
     until_lines(&store, id, 2).await;

@@ -10,6 +10,7 @@ use task_engine::{Context, Engine, Failure, Store, TaskOptions, TaskStatus};
 use task_engine_test_harness::TestServer;
 use tokio::sync::Notify;
 
+use crate::signals::Signals;
 use crate::store::{TIMEOUT, nothing, start, task};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,6 +76,7 @@ async fn result_survives_refused_connections() {
     let url = server.create_database().await;
     let store = Arc::new(PgStore::connect(&url).await.unwrap());
     store.migrate().await.unwrap();
+    let mut signals = Signals::listen();
     let ids = store.create(&[task("wait", nothing())]).await.unwrap();
     let (begun, may_end) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (begins, ends) = (begun.clone(), may_end.clone());
@@ -102,9 +104,7 @@ async fn result_survives_refused_connections() {
     admin.batch_execute(&close).await.unwrap();
     may_end.notify_one();
     assert!(store.task(ids[0]).await.is_err());
-    // The engine tries to write it, in vain. Nothing outside of it tells that it
-    // has; a shorter time would only let it try less often.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    signals.wait_for(&["results are kept until the store takes them", name]).await;
     admin
         .batch_execute(&format!("ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS true"))
         .await

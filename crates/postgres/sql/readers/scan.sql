@@ -1,15 +1,13 @@
 -- name: scan_bound_all
 -- How far a step of a search goes: the lowest of the newest $3 ids of its source,
 -- and how many there are. It runs before the step, which then reads everything
--- above: a row that exists all the time is not skipped, even if others move. Each
--- part of the source returns at most $3 rows by its key, so that a crowd in one is
--- not read because of another.
+-- above: a row that exists all the time is not skipped, even if others move. Of a
+-- source with several parts, each part returns at most $3 rows by its key, so that a
+-- large part does not slow down the others.
 SELECT min(s.id) AS lowest, count(*) AS rows, clock_timestamp() AS now
 FROM (
-  SELECT b.id FROM (
-    (SELECT a.id FROM task_engine.created_tasks a WHERE a.id >= $1 AND a.id < $2
-     ORDER BY id DESC LIMIT $3)
-  ) AS b ORDER BY b.id DESC LIMIT $3
+  SELECT a.id FROM task_engine.created_tasks a WHERE a.id >= $1 AND a.id < $2
+  ORDER BY a.id DESC LIMIT $3
 ) AS s;
 
 -- name: scan_bound_flow
@@ -32,16 +30,16 @@ FROM (
 -- Of the ids $4.
 SELECT min(s.id) AS lowest, count(*) AS rows, clock_timestamp() AS now
 FROM (
-  SELECT b.id FROM (
-    (SELECT i.id FROM task_engine.created_tasks i
-     WHERE i.id = ANY ($4::bigint[]) AND i.id >= $1 AND i.id < $2
-     ORDER BY id DESC LIMIT $3)
-  ) AS b ORDER BY b.id DESC LIMIT $3
+  SELECT i.id FROM task_engine.created_tasks i
+  WHERE i.id = ANY ($4::bigint[]) AND i.id >= $1 AND i.id < $2
+  ORDER BY i.id DESC LIMIT $3
 ) AS s;
 
 -- name: scan_bound_status
--- Of waiting ($4) and running ($5) tasks, and of those that ended in a status of $6, by
--- the index ended_executions_failed_or_cancelled. Only the last attempt of a task
+-- Of waiting ($4) and running ($5) tasks, and of those that ended in a status of $6.
+-- Failed and cancelled tasks are separate parts, each in the order of the index
+-- ended_executions_failed_or_cancelled: for both at once the planner has no order, and
+-- would read all history backwards by the primary key. Only the last attempt of a task
 -- counts: so no task comes twice.
 SELECT min(s.id) AS lowest, count(*) AS rows, clock_timestamp() AS now
 FROM (
@@ -53,7 +51,17 @@ FROM (
      ORDER BY id DESC LIMIT $3)
     UNION ALL
     (SELECT e.task_id AS id FROM task_engine.ended_executions e
-     WHERE e.ends_task IN ('failed', 'cancelled') AND e.ends_task = ANY ($6::text[]::task_engine.task_status[])
+     WHERE 'failed' = ANY ($6::text[]) AND e.ends_task = 'failed'
+       AND e.task_id >= $1 AND e.task_id < $2
+       AND NOT EXISTS (SELECT FROM task_engine.ended_executions later
+                       WHERE later.task_id = e.task_id AND later.attempt > e.attempt)
+       AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = e.task_id)
+       AND NOT EXISTS (SELECT FROM task_engine.claims k WHERE k.task_ids @> ARRAY[e.task_id]
+                       AND k.attempts[array_position(k.task_ids, e.task_id)] > e.attempt)
+     ORDER BY id DESC LIMIT $3)
+    UNION ALL
+    (SELECT e.task_id AS id FROM task_engine.ended_executions e
+     WHERE 'cancelled' = ANY ($6::text[]) AND e.ends_task = 'cancelled'
        AND e.task_id >= $1 AND e.task_id < $2
        AND NOT EXISTS (SELECT FROM task_engine.ended_executions later
                        WHERE later.task_id = e.task_id AND later.attempt > e.attempt)

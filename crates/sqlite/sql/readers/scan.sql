@@ -17,16 +17,11 @@ LIMIT 1;
 
 -- name: scan_bound_all
 -- How far a step of a search goes: the lowest of the newest ?3 ids of its source,
--- and how many there are. Each part of the source returns at most ?3 rows by its
--- key, so that a crowd in one is not read because of another.
+-- and how many there are.
 SELECT min(id), count(*)
 FROM (
-    SELECT id FROM (
-        SELECT id FROM (
-            SELECT id FROM task_engine_created_tasks WHERE id >= ?1 AND id < ?2
-            ORDER BY id DESC LIMIT ?3
-        )
-    ) ORDER BY id DESC LIMIT ?3
+    SELECT id FROM task_engine_created_tasks WHERE id >= ?1 AND id < ?2
+    ORDER BY id DESC LIMIT ?3
 );
 
 -- name: scan_bound_flow
@@ -34,93 +29,78 @@ FROM (
 -- whose own id is the name of the flow, if it has no other.
 SELECT min(id), count(*)
 FROM (
-    SELECT id FROM (
-        SELECT id FROM (
-            SELECT member.id
-            FROM task_engine_created_tasks AS member
-            WHERE member.context <> '{}'
-                AND member.context ->> '$.correlation_id' IS NOT NULL
-                AND member.context ->> '$.correlation_id' = ?8
-                AND member.id >= ?1
-                AND member.id < ?2
-            UNION ALL
-            SELECT own.id
-            FROM task_engine_created_tasks AS own
-            WHERE own.id = ?9 AND own.id >= ?1 AND own.id < ?2 AND own.context ->> '$.correlation_id' IS NULL
-            ORDER BY id DESC LIMIT ?3
-        )
-    ) ORDER BY id DESC LIMIT ?3
+    SELECT member.id
+    FROM task_engine_created_tasks AS member
+    WHERE member.context <> '{}'
+        AND member.context ->> '$.correlation_id' IS NOT NULL
+        AND member.context ->> '$.correlation_id' = ?8
+        AND member.id >= ?1
+        AND member.id < ?2
+    UNION ALL
+    SELECT own.id
+    FROM task_engine_created_tasks AS own
+    WHERE own.id = ?9 AND own.id >= ?1 AND own.id < ?2 AND own.context ->> '$.correlation_id' IS NULL
+    ORDER BY id DESC LIMIT ?3
 );
 
 -- name: scan_bound_ids
 -- Of the ids ?13, a JSON array.
 SELECT min(id), count(*)
 FROM (
-    SELECT id FROM (
-        SELECT id FROM (
-            SELECT id FROM task_engine_created_tasks WHERE id IN (SELECT value FROM json_each(?13)) AND id >= ?1 AND id < ?2
-            ORDER BY id DESC LIMIT ?3
-        )
-    ) ORDER BY id DESC LIMIT ?3
+    SELECT id FROM task_engine_created_tasks WHERE id IN (SELECT value FROM json_each(?13)) AND id >= ?1 AND id < ?2
+    ORDER BY id DESC LIMIT ?3
 );
 
 -- name: scan_bound_status
--- Of tasks that wait (if ?14), run (?15), have failed (?16) or were cancelled (?17), by
--- the index task_engine_failed_or_cancelled. Only the last attempt of a task counts:
--- so no task comes twice.
+-- Of tasks that wait (if ?14), run (?15), have failed (?16) or were cancelled (?17). The
+-- parts are merged in the order of ids, so that each is read by its key only as far as
+-- the limit. Failed and cancelled ones are separate parts, because the index
+-- task_engine_failed_or_cancelled has an order of ids only within one status. Only the
+-- last attempt of a task counts: so no task comes twice.
 SELECT min(id), count(*)
 FROM (
-    SELECT id FROM (
-        SELECT id FROM (
-            SELECT task_id AS id FROM task_engine_waiting_tasks WHERE ?14 AND task_id >= ?1 AND task_id < ?2
-            ORDER BY id DESC LIMIT ?3
+    SELECT waiting.task_id AS id
+    FROM task_engine_waiting_tasks AS waiting
+    WHERE ?14 AND waiting.task_id >= ?1 AND waiting.task_id < ?2
+    UNION ALL
+    SELECT held.task_id
+    FROM task_engine_held_attempts AS held
+    WHERE ?15 AND held.task_id >= ?1 AND held.task_id < ?2
+    UNION ALL
+    SELECT ended.task_id
+    FROM task_engine_ended_executions AS ended
+    WHERE ?16
+        AND ended.ends_task <> 'stopped'
+        AND ended.ends_task = 'failed'
+        AND ended.task_id >= ?1
+        AND ended.task_id < ?2
+        AND NOT EXISTS (
+            SELECT 1
+            FROM task_engine_ended_executions AS later
+            WHERE later.task_id = ended.task_id AND later.attempt > ended.attempt
         )
-        UNION ALL
-        SELECT id FROM (
-            SELECT task_id AS id FROM task_engine_held_attempts WHERE ?15 AND task_id >= ?1 AND task_id < ?2
-            ORDER BY id DESC LIMIT ?3
+        AND NOT EXISTS (
+            SELECT 1 FROM task_engine_waiting_tasks AS waiting WHERE waiting.task_id = ended.task_id
         )
-        UNION ALL
-        SELECT id FROM (
-            SELECT ended.task_id AS id
-            FROM task_engine_ended_executions AS ended
-            WHERE ?16
-                AND ended.ends_task <> 'stopped'
-                AND ended.ends_task = 'failed'
-                AND ended.task_id >= ?1
-                AND ended.task_id < ?2
-                AND NOT EXISTS (
-                    SELECT 1
-                    FROM task_engine_ended_executions AS later
-                    WHERE later.task_id = ended.task_id AND later.attempt > ended.attempt
-                )
-                AND NOT EXISTS (
-                    SELECT 1 FROM task_engine_waiting_tasks AS waiting WHERE waiting.task_id = ended.task_id
-                )
-                AND ended.task_id NOT IN (SELECT task_id FROM task_engine_held_attempts)
-            ORDER BY id DESC LIMIT ?3
+        AND ended.task_id NOT IN (SELECT task_id FROM task_engine_held_attempts)
+    UNION ALL
+    SELECT ended.task_id
+    FROM task_engine_ended_executions AS ended
+    WHERE ?17
+        AND ended.ends_task <> 'stopped'
+        AND ended.ends_task = 'cancelled'
+        AND ended.task_id >= ?1
+        AND ended.task_id < ?2
+        AND NOT EXISTS (
+            SELECT 1
+            FROM task_engine_ended_executions AS later
+            WHERE later.task_id = ended.task_id AND later.attempt > ended.attempt
         )
-        UNION ALL
-        SELECT id FROM (
-            SELECT ended.task_id AS id
-            FROM task_engine_ended_executions AS ended
-            WHERE ?17
-                AND ended.ends_task <> 'stopped'
-                AND ended.ends_task = 'cancelled'
-                AND ended.task_id >= ?1
-                AND ended.task_id < ?2
-                AND NOT EXISTS (
-                    SELECT 1
-                    FROM task_engine_ended_executions AS later
-                    WHERE later.task_id = ended.task_id AND later.attempt > ended.attempt
-                )
-                AND NOT EXISTS (
-                    SELECT 1 FROM task_engine_waiting_tasks AS waiting WHERE waiting.task_id = ended.task_id
-                )
-                AND ended.task_id NOT IN (SELECT task_id FROM task_engine_held_attempts)
-            ORDER BY id DESC LIMIT ?3
+        AND NOT EXISTS (
+            SELECT 1 FROM task_engine_waiting_tasks AS waiting WHERE waiting.task_id = ended.task_id
         )
-    ) ORDER BY id DESC LIMIT ?3
+        AND ended.task_id NOT IN (SELECT task_id FROM task_engine_held_attempts)
+    ORDER BY id DESC LIMIT ?3
 );
 
 -- name: scan_all

@@ -1,4 +1,4 @@
-//! What the facts mean.
+//! The verdicts about the facts of a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use task_engine_core::instance::{InstanceRow, InstanceState};
 
 /// A class or a queue that waits for longer than this waits for no engine.
 const DUE_TIMEOUT: Duration = Duration::from_secs(60);
-/// A slot that is due for longer than this is stuck: engines look at once.
+/// A slot that is due for longer than this is stuck: engines fire slots at once.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(60);
 const OLDEST_DUE_WARNING: Duration = Duration::from_secs(5 * 60);
 const PAUSE_WARNING: Duration = Duration::from_secs(24 * 3600);
-/// An attempt that has run and said nothing for longer may hang.
+/// An attempt without a report for longer than this may hang.
 const SILENT_WARNING: Duration = Duration::from_secs(3600);
 /// An attempt that is cancelled because of its time limit has this long to end.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(60);
 
 impl CheckFacts {
-    /// What they mean. Where no engine is alive, that is the one thing to know:
-    /// what follows from it is part of that finding.
+    /// Evaluates the facts. If no engine is alive, the consequences are part of that one
+    /// finding.
     #[must_use]
     pub fn evaluate(&self) -> Vec<Check> {
         if self.alive().next().is_none() {
@@ -110,8 +110,8 @@ impl CheckFacts {
         )
     }
 
-    /// Engines that are late, or dead without holding a task: those that hold
-    /// some have a check of their own.
+    /// Engines that are late, or dead without holding a task. Those that hold tasks have
+    /// their own check.
     fn engines(&self) -> Check {
         const NAME: &str = "engines";
         let (mut late, mut dead) = (Vec::new(), Vec::new());

@@ -18,7 +18,7 @@ pub struct InvalidLine {
     pub line: u64,
     /// The column in it, if it is known.
     pub column: Option<usize>,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 
@@ -32,8 +32,8 @@ impl fmt::Display for InvalidLine {
     }
 }
 
-/// A file that is read: its header, and what follows, checked line by line.
-/// Ends with an error unless the file is whole.
+/// A file that is read line by line and checked. Ends with an error unless the file is
+/// complete.
 pub struct ExportFile {
     header: ExportHeader,
     input: Box<dyn BufRead + Send>,
@@ -81,7 +81,7 @@ impl ExportFile {
         }
     }
 
-    /// What the file is.
+    /// The header of the file.
     #[must_use]
     pub fn header(&self) -> &ExportHeader {
         &self.header
@@ -99,7 +99,7 @@ impl ExportFile {
         self.seen
     }
 
-    /// Another format may have another header: the version comes first.
+    /// Another format may have another header, so the version is checked first.
     fn check_format(&self, text: &str) -> Result<(), InvalidLine> {
         #[derive(Deserialize)]
         struct VersionedLine {

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 /// How many buckets a histogram has.
 pub const BUCKETS: usize = 28;
-/// Where one bucket ends and the next begins, in milliseconds: from a millisecond
-/// to a day, each at most 2.5 times the one before. The last bucket has no end.
+/// The bounds of the buckets in milliseconds: from a millisecond to a day, each at most
+/// 2.5 times the previous one. The last bucket has no upper bound.
 pub const BOUNDS_MS: [u64; BUCKETS - 1] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
     120_000, 300_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000,
@@ -18,7 +18,7 @@ pub const BOUNDS_MS: [u64; BUCKETS - 1] = [
 /// How many lasted how long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TimeHistogram {
-    /// How many fell into each bucket; see [`BOUNDS_MS`].
+    /// The number of values in each bucket; see [`BOUNDS_MS`].
     pub counts: [u64; BUCKETS],
     /// The longest, in microseconds. No estimate is longer.
     pub max_us: u64,
@@ -31,7 +31,7 @@ impl TimeHistogram {
         self.max_us = self.max_us.max(microseconds(time));
     }
 
-    /// Adds all that another one has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (sum, count) in self.counts.iter_mut().zip(other.counts) {
             *sum += count;
@@ -45,8 +45,8 @@ impl TimeHistogram {
         self.counts.iter().sum()
     }
 
-    /// An estimate of the time that so many of a hundred do not exceed. It lies in
-    /// the bucket of the true one, and is never longer than the longest.
+    /// An estimate of the quantile for this percentage. It lies in the same bucket as the
+    /// true value, and is never longer than the maximum.
     #[must_use]
     pub fn quantile(&self, percent: u64) -> Option<Duration> {
         let wanted = u128::from(self.total()) * u128::from(percent);

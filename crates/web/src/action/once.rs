@@ -128,15 +128,15 @@ fn fit(pairs: &[(String, &str)]) -> bool {
         || pairs.iter().all(|(own, new)| own == new)
 }
 
-/// The longer of two lists of the same key: what came after the end of the
-/// shorter one is new, and was not meant.
+/// Removes the tasks that were created for the wrong request: the second list of
+/// tasks with the same key was longer than the first.
 async fn undo(store: &dyn Store, new: &[TaskId]) -> Result<String, StoreError> {
     if new.is_empty() {
         return Ok(" Nothing was created.".to_owned());
     }
     store.cancel(new).await?;
     store.delete(new).await?;
-    Ok(" What was new in this one was cancelled.".to_owned())
+    Ok(" The tasks that this request had created were deleted.".to_owned())
 }
 
 #[cfg(test)]

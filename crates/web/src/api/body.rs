@@ -8,8 +8,8 @@
 use std::fmt;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::{Method, StatusCode, header};
 use axum::response::IntoResponse;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
@@ -20,6 +20,7 @@ use task_engine_core::queue::REASON_BYTES_MAX;
 use task_engine_core::suggest::nearest;
 use task_engine_core::task::TaskId;
 
+use super::query::Query;
 use crate::app::App;
 use crate::error::ApiError;
 
@@ -64,6 +65,24 @@ impl Body {
     pub(super) fn value(&self) -> Result<&RawValue, ApiError> {
         serde_json::from_str(&self.0)
             .map_err(|why| ApiError::field("", format!("The body is not JSON: {why}.")))
+    }
+}
+
+/// The reason of a change: in the query of a DELETE, else in a body without other fields.
+#[derive(Debug)]
+pub(super) struct ChangeReason(pub(super) Option<String>);
+
+impl FromRequest<App> for ChangeReason {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        if request.method() == Method::DELETE {
+            let (mut parts, _) = request.into_parts();
+            let query = Query::from_request_parts(&mut parts, app).await?.with(&["reason"])?;
+            return Ok(Self(query.text("reason").map(str::to_owned)));
+        }
+        let body = Body::from_request(request, app).await?;
+        Ok(Self(body.object(&["reason"])?.reason()?))
     }
 }
 

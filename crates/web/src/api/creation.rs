@@ -41,7 +41,7 @@ const FIELDS: [&str; 12] = [
 ];
 
 #[derive(Serialize)]
-struct CreatedTasks {
+struct CreationReport {
     tasks: Vec<CreationOutcome>,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn create(
         [one] => Some((header::LOCATION, app.path(&format!("/api/v1/tasks/{}", one.id)))),
         _ => None,
     };
-    let answer = Answer(CreatedTasks { tasks });
+    let answer = Answer(CreationReport { tasks });
     Ok((status, location.map(|location| AppendHeaders([location])), answer).into_response())
 }
 

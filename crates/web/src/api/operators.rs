@@ -4,13 +4,13 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
+use task_engine_operations::Actor;
 use task_engine_operations::report::audit_sentence;
-use task_engine_operations::{Actor, OperationReport};
 use task_engine_store::audit::{AuditEntry, AuditFilter};
 use task_engine_store::token::{NewToken, Role, TokenRow, TokenSecret};
 
 use super::body::Body;
-use super::query::{PathName, Query};
+use super::query::Query;
 use super::times::{duration, time};
 use crate::action::perform;
 use crate::app::App;
@@ -19,7 +19,7 @@ use crate::error::ApiError;
 #[derive(Serialize)]
 pub(super) struct Audit {
     entries: Vec<Entry>,
-    /// Where to go on: `before` of the next page.
+    /// `before` of the next page.
     next: Option<i64>,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn create_token(
         .ok_or_else(|| object.invalid("role", "the field is missing"))?;
     let expires_in = object.parsed("expires_in", duration)?;
     if expires_in.is_some_and(|time| time.is_zero()) {
-        return Err(object.invalid("expires_in", "it would be good for no time at all"));
+        return Err(object.invalid("expires_in", "it must be longer than zero"));
     }
     let secret = TokenSecret::generate()?;
     let token = NewToken::new(name.as_str(), role, secret.hash(), expires_in)
@@ -100,18 +100,4 @@ pub(super) async fn create_token(
     .await?;
     let token = secret.text().to_owned();
     Ok((StatusCode::CREATED, Answer(NewSecret { audit_id: report.audit_id, name, role, token })))
-}
-
-pub(super) async fn revoke_token(
-    State(app): State<App>,
-    actor: Actor,
-    PathName(name): PathName,
-    query: Query,
-) -> Result<Answer<OperationReport>, ApiError> {
-    let query = query.with(&["reason"])?;
-    perform(&app, &actor, query.text("reason"), |operator| async move {
-        operator.revoke_token(&name).await
-    })
-    .await
-    .map(Answer)
 }

@@ -19,7 +19,6 @@ use task_engine_operations::{Actor, OperationReport};
 use task_engine_store::schedules::ScheduleError;
 
 use super::body::{Body, Object};
-use super::changes::reason_of;
 use super::creation::task;
 use super::query::{PathName, Query};
 use super::times::duration;
@@ -96,7 +95,7 @@ impl From<&ScheduleRow> for ScheduleView {
 #[derive(Serialize)]
 pub(super) struct SchedulePage {
     schedules: Vec<ScheduleView>,
-    /// Where to go on: `after` of the next page.
+    /// `after` of the next page.
     next: Option<String>,
 }
 
@@ -172,7 +171,7 @@ async fn read(
     if let Some(jitter) = object.parsed("jitter", duration)? {
         schedule = schedule.jitter(jitter);
     }
-    // What is wrong with the whole: a day that never comes.
+    // Fields may be valid only by themselves: a day that never comes.
     schedule.definition().map_err(|bad| ApiError::field("", format!("{bad}.")))?;
     Ok((schedule, task))
 }
@@ -218,62 +217,6 @@ pub(super) async fn write(
     })
     .await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Answer(report)))
-}
-
-pub(super) async fn remove(
-    State(app): State<App>,
-    actor: Actor,
-    PathName(name): PathName,
-    query: Query,
-) -> Result<Answer<OperationReport>, ApiError> {
-    let query = query.with(&["reason"])?;
-    perform(&app, &actor, query.text("reason"), |operator| async move {
-        operator.remove_schedule(&name).await
-    })
-    .await
-    .map(Answer)
-}
-
-pub(super) async fn pause(
-    State(app): State<App>,
-    actor: Actor,
-    PathName(name): PathName,
-    body: Body,
-) -> Result<Answer<OperationReport>, ApiError> {
-    let reason = reason_of(&body)?;
-    perform(&app, &actor, reason.as_deref(), |operator| async move {
-        operator.pause_schedule(&name).await
-    })
-    .await
-    .map(Answer)
-}
-
-pub(super) async fn resume(
-    State(app): State<App>,
-    actor: Actor,
-    PathName(name): PathName,
-    body: Body,
-) -> Result<Answer<OperationReport>, ApiError> {
-    let reason = reason_of(&body)?;
-    perform(&app, &actor, reason.as_deref(), |operator| async move {
-        operator.resume_schedule(&name).await
-    })
-    .await
-    .map(Answer)
-}
-
-pub(super) async fn run(
-    State(app): State<App>,
-    actor: Actor,
-    PathName(name): PathName,
-    body: Body,
-) -> Result<Answer<OperationReport>, ApiError> {
-    let reason = reason_of(&body)?;
-    perform(&app, &actor, reason.as_deref(), |operator| async move {
-        operator.run_schedule(&name, None).await
-    })
-    .await
-    .map(Answer)
 }
 
 #[derive(Serialize)]

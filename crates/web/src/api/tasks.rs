@@ -30,7 +30,7 @@ impl From<FoundTask> for Listed {
 }
 
 #[derive(Serialize)]
-pub(super) struct TaskPage {
+pub(super) struct TasksView {
     tasks: Vec<Listed>,
     /// `before` of the next page.
     next: Option<TaskId>,
@@ -41,7 +41,7 @@ pub(super) async fn list(
     State(app): State<App>,
     actor: Actor,
     query: Query,
-) -> Result<Answer<TaskPage>, ApiError> {
+) -> Result<Answer<TasksView>, ApiError> {
     let query = query.with(&["filter", "before", "limit"])?;
     let search = Search {
         filter: query.filter(&app, &actor).await?,
@@ -51,7 +51,7 @@ pub(super) async fn list(
     };
     let found = search.run(&*app.store).await?;
     let tasks = found.tasks.into_iter().map(Listed::from).collect();
-    Ok(Answer(TaskPage { tasks, next: found.next, at: found.now }))
+    Ok(Answer(TasksView { tasks, next: found.next, at: found.now }))
 }
 
 pub(super) async fn show(

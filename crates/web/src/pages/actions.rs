@@ -5,14 +5,14 @@ use axum::extract::{RawForm, RawQuery, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
-use task_engine_core::queue::QueuePause;
 use task_engine_operations::tasks::{Selection, TaskOperation};
 use task_engine_operations::{Actor, OperationError, OperationReport, Operator};
 
 use super::login::back;
-use crate::action::perform;
+use crate::action::{NamedOperation, perform};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::routes::Routes;
 
 /// The fields of a form, in order; some may come several times.
 #[derive(Debug, Default)]
@@ -45,6 +45,12 @@ impl FormFields {
     pub(crate) fn need(&self, name: &str) -> Result<&str, ApiError> {
         self.get(name)
             .ok_or_else(|| ApiError::field(format!("/{name}"), format!("{name} is missing.")))
+    }
+
+    /// The name as it is: spaces at its ends belong to it.
+    pub(crate) fn name(&self) -> Result<&str, ApiError> {
+        let name = self.all("name").next().filter(|name| !name.is_empty());
+        name.ok_or_else(|| ApiError::field("/name", "name is missing."))
     }
 
     /// Tasks by their ids, or by a filter if there are none.
@@ -84,8 +90,37 @@ where
     Ok(Redirect::to(&to).into_response())
 }
 
+pub(crate) fn routes(mut routes: Routes) -> Routes {
+    for (path, operation) in [
+        ("/actions/retry", TaskOperation::Retry),
+        ("/actions/cancel", TaskOperation::Cancel),
+        ("/actions/rerun", TaskOperation::Rerun),
+        ("/actions/delete", TaskOperation::Delete),
+    ] {
+        let change = move |app: State<App>, actor: Actor, form: RawForm| {
+            change_tasks(app, actor, form, operation)
+        };
+        routes = routes.post(path, operation.needs(), change);
+    }
+    for (path, operation) in [
+        ("/actions/pause-queue", NamedOperation::PauseQueue),
+        ("/actions/resume-queue", NamedOperation::ResumeQueue),
+        ("/actions/recover", NamedOperation::Recover),
+        ("/actions/pause-schedule", NamedOperation::PauseSchedule),
+        ("/actions/resume-schedule", NamedOperation::ResumeSchedule),
+        ("/actions/remove-schedule", NamedOperation::RemoveSchedule),
+        ("/actions/revoke-token", NamedOperation::RevokeToken),
+    ] {
+        let change = move |app: State<App>, actor: Actor, form: RawForm| {
+            change_named(app, actor, form, operation)
+        };
+        routes = routes.post(path, operation.needs(), change);
+    }
+    routes
+}
+
 async fn change_tasks(
-    app: App,
+    State(app): State<App>,
     actor: Actor,
     form: RawForm,
     operation: TaskOperation,
@@ -98,78 +133,15 @@ async fn change_tasks(
     .await
 }
 
-pub(crate) async fn retry(
+async fn change_named(
     State(app): State<App>,
     actor: Actor,
     form: RawForm,
-) -> Result<Response, ApiError> {
-    change_tasks(app, actor, form, TaskOperation::Retry).await
-}
-
-pub(crate) async fn cancel(
-    State(app): State<App>,
-    actor: Actor,
-    form: RawForm,
-) -> Result<Response, ApiError> {
-    change_tasks(app, actor, form, TaskOperation::Cancel).await
-}
-
-pub(crate) async fn rerun(
-    State(app): State<App>,
-    actor: Actor,
-    form: RawForm,
-) -> Result<Response, ApiError> {
-    change_tasks(app, actor, form, TaskOperation::Rerun).await
-}
-
-pub(crate) async fn delete(
-    State(app): State<App>,
-    actor: Actor,
-    form: RawForm,
-) -> Result<Response, ApiError> {
-    change_tasks(app, actor, form, TaskOperation::Delete).await
-}
-
-pub(crate) async fn recover(
-    State(app): State<App>,
-    actor: Actor,
-    form: RawForm,
+    operation: NamedOperation,
 ) -> Result<Response, ApiError> {
     let fields = FormFields::read(&form);
-    let name = fields.need("instance")?.to_owned();
-    perform_and_return(
-        &app,
-        &actor,
-        &fields,
-        |operator| async move { operator.recover(&name).await },
-    )
-    .await
-}
-
-pub(crate) async fn pause_queue(
-    State(app): State<App>,
-    actor: Actor,
-    form: RawForm,
-) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
-    let reason = fields.get("reason").map(str::to_owned);
-    let pause = QueuePause::new(fields.need("queue")?, reason)
-        .map_err(|bad| ApiError::bad_request(bad.to_string()))?;
-    perform_and_return(&app, &actor, &fields, |operator| async move {
-        operator.pause_queue(&pause).await
-    })
-    .await
-}
-
-pub(crate) async fn resume_queue(
-    State(app): State<App>,
-    actor: Actor,
-    form: RawForm,
-) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
-    let name = fields.need("queue")?.to_owned();
-    perform_and_return(&app, &actor, &fields, |operator| async move {
-        operator.resume_queue(&name).await
-    })
-    .await
+    let name = fields.name()?.to_owned();
+    // The user types the name of a queue to pause. All other names come from a page.
+    let name = if operation == NamedOperation::PauseQueue { name.trim().to_owned() } else { name };
+    perform_and_return(&app, &actor, &fields, |operator| operation.perform(operator, name)).await
 }

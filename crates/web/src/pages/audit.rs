@@ -15,6 +15,7 @@ use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
+use crate::parts::Heading::Text;
 
 const PER_PAGE: u32 = 100;
 
@@ -120,12 +121,10 @@ fn table(app: &App, entries: &[AuditEntry], now: Timestamp) -> Markup {
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Time" }
-                    th scope="col" { "Actor" }
-                    th scope="col" { "Action" }
-                    th scope="col" { "Target" }
-                    th scope="col" { "Outcome" }
-                    th scope="col" { "Reason" }
+                    (parts::headings(&[
+                        Text("Time"), Text("Actor"), Text("Action"), Text("Target"), Text("Outcome"),
+                        Text("Reason"),
+                    ]))
                 } }
                 tbody {
                     @for entry in entries.iter().filter(|entry| !answered.contains(&entry.id)) {

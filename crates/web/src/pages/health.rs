@@ -92,7 +92,7 @@ fn table(checks: &[Check]) -> Markup {
                 thead { tr {
                     th scope="col" { "Verdict" }
                     th scope="col" { "Check" }
-                    th scope="col" { "Reason and remedy" }
+                    th scope="col" { "Finding and remedy" }
                 } }
                 tbody {
                     @for check in sorted {

@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::cache::LiveState;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
+use crate::parts::Heading::{Number, Text};
 use crate::parts::{self, Button};
 
 /// Engines per page: the page is reloaded at every change.
@@ -71,7 +72,7 @@ pub(super) fn orphans(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
 fn recover(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/recover",
-        fields: &[("instance", name)],
+        fields: &[("name", name)],
         label: "Recover",
         consequence: "Ends the attempts of the dead engine and requeues their tasks",
         class: "",
@@ -85,12 +86,10 @@ fn table(app: &App, now: &LiveState) -> Markup {
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Instance" }
-                    th scope="col" { "State" }
-                    th scope="col" { "Heartbeat" }
-                    th scope="col" .number { "Busy" }
-                    th scope="col" { "Takes" }
-                    th scope="col" { "Doing" }
+                    (parts::headings(&[
+                        Text("Instance"), Text("State"), Text("Heartbeat"), Number("Busy"),
+                        Text("Takes"), Text("Doing"),
+                    ]))
                 } }
                 tbody { @for engine in shown(&now.engines) { (row(app, now, engine)) } }
             }

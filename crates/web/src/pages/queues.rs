@@ -14,7 +14,8 @@ use crate::app::App;
 use crate::cache::{LiveState, Span};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::parts::{self, Button};
+use crate::parts::Heading::{Hidden, Number, Text};
+use crate::parts::{self, Button, ReasonForm};
 
 /// Queues per page: the page is reloaded at every change.
 const ROWS_MAX: usize = 200;
@@ -72,14 +73,10 @@ fn table(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Queue" }
-                    th scope="col" .number { "Backlog" }
-                    th scope="col" .number { "Scheduled" }
-                    th scope="col" .number { "Running" }
-                    th scope="col" .number { "Queue latency" }
-                    th scope="col" { "Workers" }
-                    th scope="col" { "State" }
-                    th scope="col" { span .visually-hidden { "Actions" } }
+                    (parts::headings(&[
+                        Text("Queue"), Number("Backlog"), Number("Scheduled"), Number("Running"),
+                        Number("Queue latency"), Text("Workers"), Text("State"), Hidden("Actions"),
+                    ]))
                 } }
                 tbody {
                     @for queue in now.stats.queues.iter().take(ROWS_MAX) { (row(app, viewer, now, queue)) }
@@ -160,24 +157,21 @@ fn actions(app: &App, viewer: &Viewer, queue: &QueueStats) -> Markup {
     if queue.row.paused.is_some() {
         return resume(app, viewer, name);
     }
-    html! {
-        details .ask {
-            summary { "Pause" }
-            form method="post" action=(app.path("/actions/pause-queue")) {
-                input type="hidden" name="back" value=(viewer.here);
-                input type="hidden" name="queue" value=(name);
-                (reason())
-                p .soft { "No task of this queue starts until it is resumed. Running tasks finish." }
-                button { "Pause " (name) }
-            }
-        }
-    }
+    let pause = ReasonForm {
+        to: "/actions/pause-queue",
+        back: &viewer.here,
+        name,
+        verb: "Pause",
+        consequence: "No task of this queue starts until it is resumed. Running tasks finish.",
+        danger: false,
+    };
+    pause.show(app)
 }
 
 pub(super) fn resume(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
         to: "/actions/resume-queue",
-        fields: &[("queue", name)],
+        fields: &[("name", name)],
         label: "Resume",
         consequence: "Tasks of this queue start again",
         class: "plain",
@@ -194,18 +188,12 @@ fn pause_any(app: &App, viewer: &Viewer) -> Markup {
             form method="post" action=(app.path("/actions/pause-queue")) {
                 input type="hidden" name="back" value=(viewer.here);
                 div .fields {
-                    label { "Queue" input type="text" name="queue" required maxlength="200"; }
-                    (reason())
+                    label { "Queue" input type="text" name="name" required maxlength="200"; }
+                    (parts::reason_field())
                 }
-                p .soft { "The pause holds until the queue is resumed, also for tasks that are created later." }
+                p .soft { "The queue stays paused until it is resumed, also for tasks that are created later." }
                 button { "Pause" }
             }
         }
-    }
-}
-
-pub(super) fn reason() -> Markup {
-    html! {
-        label { "Reason" input type="text" name="reason" maxlength="1000"; }
     }
 }

@@ -1,6 +1,6 @@
 //! Schedules: recurring tasks, their next slots and their history.
 
-pub(super) mod acts;
+pub(super) mod actions;
 mod form;
 pub(super) mod list;
 pub(super) mod one;

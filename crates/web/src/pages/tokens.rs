@@ -1,17 +1,15 @@
 //! API tokens.
 
-use axum::extract::{RawForm, State};
-use axum::response::Response;
+use axum::extract::State;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_store::token::TokenRow;
 
-use super::actions::{FormFields, perform_and_return};
-use crate::access::Actor;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::parts;
+use crate::parts::Heading::{Hidden, Text};
+use crate::parts::{self, ReasonForm};
 
 /// Tokens are created on the command line, so that no page shows a secret.
 const CREATE_COMMAND: &str = "task-engine tokens create NAME --role viewer";
@@ -41,13 +39,10 @@ fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow], now: Timestamp) -> Mar
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Name" }
-                    th scope="col" { "Role" }
-                    th scope="col" { "State" }
-                    th scope="col" { "Created" }
-                    th scope="col" { "Expires" }
-                    th scope="col" { "Last used" }
-                    th scope="col" { span .visually-hidden { "Actions" } }
+                    (parts::headings(&[
+                        Text("Name"), Text("Role"), Text("State"), Text("Created"), Text("Expires"),
+                        Text("Last used"), Hidden("Actions"),
+                    ]))
                 } }
                 tbody {
                     @for token in tokens {
@@ -62,7 +57,7 @@ fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow], now: Timestamp) -> Mar
                             td data-label="last used" {
                                 @match token.last_used_at { Some(at) => (parts::time(app, at, now)), None => "never" }
                             }
-                            td .actions { @if token.revoked_at.is_none() { (revoke(app, viewer, token)) } }
+                            td .actions { @if token.revoked_at.is_none() { (revoke(viewer, token).show(app)) } }
                         }
                     }
                 }
@@ -79,30 +74,13 @@ fn state(token: &TokenRow, now: Timestamp) -> Markup {
     }
 }
 
-fn revoke(app: &App, viewer: &Viewer, token: &TokenRow) -> Markup {
-    html! {
-        details .ask {
-            summary { "Revoke" }
-            form method="post" action=(app.path("/actions/revoke-token")) {
-                input type="hidden" name="back" value=(viewer.here);
-                input type="hidden" name="name" value=(token.name);
-                label { "Reason" input type="text" name="reason" maxlength="1000"; }
-                p .soft { "Programs and sessions with this token lose access at once. This cannot be undone." }
-                button .danger { "Revoke " (token.name) }
-            }
-        }
+fn revoke<'a>(viewer: &'a Viewer, token: &'a TokenRow) -> ReasonForm<'a> {
+    ReasonForm {
+        to: "/actions/revoke-token",
+        back: &viewer.here,
+        name: &token.name,
+        verb: "Revoke",
+        consequence: "Programs and sessions with this token lose access at once. This cannot be undone.",
+        danger: true,
     }
-}
-
-pub(crate) async fn revoke_token(
-    State(app): State<App>,
-    actor: Actor,
-    form: RawForm,
-) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
-    let name = fields.need("name")?.to_owned();
-    perform_and_return(&app, &actor, &fields, |operator| async move {
-        operator.revoke_token(&name).await
-    })
-    .await
 }

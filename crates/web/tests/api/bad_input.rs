@@ -131,7 +131,7 @@ async fn other_bodies_have_pointers_too() {
             "/schedules/n",
             r#"{"rule":"@daily","class":"a","jitter":"2 days"}"#,
             "",
-            "more than a day",
+            "longer than a day",
         ),
         (
             "PUT",
@@ -149,7 +149,7 @@ async fn other_bodies_have_pointers_too() {
             "/tokens",
             r#"{"name":"a","role":"admin","expires_in":"0s"}"#,
             "/expires_in",
-            "no time",
+            "longer than zero",
         ),
     ] {
         is_refused(&client, method, &format!("/api/v1{path}"), body, pointer, text).await;

@@ -1,16 +1,16 @@
-//! What the HTTP interface promises, on real stores.
+//! The HTTP API on real stores.
 
 mod audit;
 mod bad_input;
 mod client;
 mod creation;
-mod crowds;
 mod description;
+mod disconnect;
 mod events;
-mod flow_of_work;
-mod hanging_up;
+mod large_lists;
 mod login;
 mod metrics;
+mod operations;
 mod outage;
 mod paging;
 mod protection;

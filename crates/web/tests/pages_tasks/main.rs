@@ -3,10 +3,10 @@
 
 #![allow(missing_docs)]
 
-mod acts;
+mod actions;
 mod errors;
 mod forms;
 mod hostile;
 mod lists;
-mod one;
 mod site;
+mod task_page;

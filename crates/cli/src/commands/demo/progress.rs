@@ -37,7 +37,7 @@ impl<'a> DemoProgress<'a> {
                 let new = done > *shown;
                 if new && (at.elapsed() >= LINE_EVERY || done == *all) {
                     (*shown, *at) = (done, Instant::now());
-                    console.say(format_args!("{done} of {all} tasks done"));
+                    console.message(format_args!("{done} of {all} tasks done"));
                 }
             }
         }

@@ -12,12 +12,12 @@ use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_operations::{OperationError, OperationOutcome, OperationReport, redaction};
 
 use super::RuleArguments;
+use crate::change::operator;
 use crate::console::{Console, now};
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables;
-use crate::operator::operator;
 use crate::parameters;
 use crate::times::duration;
 
@@ -141,7 +141,7 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
     schedule.definition().map_err(|error| CliError::Usage(error.to_string()))?;
     let store = console.database()?.open(OpenMode::CreateIfMissing).await?;
     for applied in store.migrate().await? {
-        console.say(format_args!("Applied migration {applied}"));
+        console.message(format_args!("Applied migration {applied}"));
     }
     let known = redaction::secrets(&*store).await?.of_class(&args.class);
     let inside = !(known.is_empty() && options.secret.is_empty());
@@ -159,7 +159,7 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
 pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), CliError> {
     let parameters = args.parameters.as_deref();
     let parameters = parameters.map(|text| parameters::read(Some(text), console)).transpose()?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let change = |stored: &ScheduleDefinition| {
         let mut definition = stored.clone();
         let new = |field: &mut String, value: &Option<String>| {
@@ -185,14 +185,14 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Cli
 }
 
 pub(super) async fn pause(console: &Console, args: PauseArguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let operator = operator(&store).reason(args.reason.as_deref());
     let report = operator.pause_schedule(&args.name).await?;
     print(console, &args.name, outcome_of(&report).text())
 }
 
 pub(super) async fn resume(console: &Console, name: &str) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     match outcome_of(&operator(&store).resume_schedule(name).await?) {
         OperationOutcome::Resumed => {
             print_next(console, &*store, name, OperationOutcome::Resumed).await
@@ -202,9 +202,9 @@ pub(super) async fn resume(console: &Console, name: &str) -> Result<(), CliError
 }
 
 pub(super) async fn run(console: &Console, name: &str) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let report = operator(&store).run_schedule(name, None).await?;
-    console.say("Created 1 task:");
+    console.message("Created 1 task:");
     let mut out = console.results();
     for id in report.task_ids {
         writeln!(out, "{id}")?;
@@ -213,7 +213,7 @@ pub(super) async fn run(console: &Console, name: &str) -> Result<(), CliError> {
 }
 
 pub(super) async fn remove(console: &Console, name: &str) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     operator(&store).remove_schedule(name).await?;
     print(console, name, "was removed; its tasks stay")
 }
@@ -242,7 +242,5 @@ async fn print_next(
 }
 
 fn print(console: &Console, name: &str, text: &str) -> Result<(), CliError> {
-    let mut out = console.results();
-    writeln!(out, "schedule {} {text}", escape(name))?;
-    Ok(out.flush()?)
+    console.print(format_args!("schedule {} {text}", escape(name)))
 }

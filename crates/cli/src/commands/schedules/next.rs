@@ -14,7 +14,6 @@ use task_engine_store::schedules::Schedules;
 
 use super::RuleArguments;
 use crate::console::Console;
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::json_output::write_json_line;
 use crate::table::table;
@@ -92,7 +91,7 @@ pub(super) fn times(previews: &[SlotPreview], now: Timestamp) -> String {
 }
 
 async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let ScheduleDetails { row, now, .. } = Schedules::of(&*store).show(name, 0).await?;
     let timetable = row.definition().and_then(|definition| definition.timetable(row.state.anchor));
     let timetable = timetable.map_err(|why| {
@@ -100,7 +99,7 @@ async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp),
     })?;
     if let Some(pause) = &row.state.paused {
         let since = relative(pause.at, now);
-        console.say(format_args!(
+        console.message(format_args!(
             "It is paused (since {since}), and runs at none of these times until it is resumed."
         ));
     }

@@ -14,17 +14,15 @@ use task_engine_store::schedules::Schedules;
 
 use super::next::times;
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
-use crate::json_output::write_json_line;
 use crate::pretty::pretty;
 use crate::table::table;
 
 /// List schedules, by name
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// How many at the most
+    /// How many to list
     #[arg(long, default_value_t = 1000, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -52,19 +50,15 @@ const FIRED_SHOWN: u32 = 10;
 const NEXT_SHOWN: usize = 5;
 
 pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let mut rows = store.schedules(args.after.as_deref(), args.limit).await?;
     let secrets = task_engine_operations::redaction::secrets(&*store).await?;
     rows.iter_mut().for_each(|row| secrets.schedule(row));
-    let mut out = console.results();
     if args.json {
-        for row in &rows {
-            write_json_line(&mut out, row)?;
-        }
-        return Ok(out.flush()?);
+        return console.print_json(&rows);
     }
     if rows.is_empty() {
-        console.say(format_args!(
+        console.message(format_args!(
             "There are no {}schedules on {}.\nAdd one: {}",
             if args.after.is_some() { "more " } else { "" },
             store.location(),
@@ -75,11 +69,10 @@ pub(super) async fn list(console: &Console, args: ListArguments) -> Result<(), C
     let now = now().timestamp();
     let header = ["NAME", "RULE", "TIME ZONE", "CLASS", "STATE", "NEXT", "LAST"];
     let lines = rows.iter().map(|row| line(row, now)).collect();
-    writeln!(out, "{}", table(&header, &[], lines))?;
-    out.flush()?;
+    console.print(table(&header, &[], lines))?;
     if let Some(last) = rows.last().filter(|_| rows.len() == args.limit as usize) {
         let shown = count(rows.len(), "schedule");
-        console.say(format_args!(
+        console.message(format_args!(
             "{shown} shown; there may be more: --after '{}'",
             escape(&last.name)
         ));
@@ -125,7 +118,7 @@ struct Whole<'a> {
 }
 
 pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), CliError> {
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let mut details = Schedules::of(&*store).show(&args.name, FIRED_SHOWN).await?;
     let next = upcoming(&details.row, details.row.definition().as_ref(), details.now);
     task_engine_operations::redaction::secrets(&*store).await?.schedule(&mut details.row);
@@ -133,18 +126,17 @@ pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), C
     history.truncate(FIRED_SHOWN as usize);
     let ScheduleDetails { row, fired, events, .. } = details;
     let definition = row.definition();
-    let mut out = console.results();
     if args.json {
         let whole = Whole { row: &row, fired: &fired, events: &events, next: &next };
-        write_json_line(&mut out, &whole)?;
-        return Ok(out.flush()?);
+        return console.print_json([whole]);
     }
+    let mut out = console.results();
     print(&mut out, &row, definition.as_ref(), &history, &next)?;
     out.flush()?;
     if row.state.paused.is_some() || row.state.error.is_some() {
         let resume =
             console.command(&format!("schedules resume {}", crate::console::quoted(&row.name)));
-        console.say(format_args!("\nTo let it run again: {resume}"));
+        console.message(format_args!("\nTo let it run again: {resume}"));
     }
     Ok(())
 }

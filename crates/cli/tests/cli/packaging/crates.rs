@@ -77,7 +77,7 @@ fn dependencies_support_our_rust_version() {
 
 struct Graph<'a> {
     packages: BTreeMap<&'a str, &'a Value>,
-    /// What each is built with; not what it is tested with.
+    /// The dependencies of each, without those of its tests.
     needs: BTreeMap<&'a str, Vec<&'a str>>,
 }
 

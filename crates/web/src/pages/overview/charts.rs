@@ -14,6 +14,7 @@ use crate::chart::{self, Bar, Point, Unit};
 use crate::error::ApiError;
 use crate::pages::links;
 use crate::parts;
+use crate::parts::Heading::{Hidden, Number, Text};
 use crate::series::{Series, SeriesStep};
 
 const CLASSES_SHOWN: usize = 10;
@@ -137,8 +138,7 @@ fn failures(app: &App, series: &Series, span: &str) -> Markup {
             @else {
                 table .shares {
                     thead { tr {
-                        th scope="col" { "Class" } th scope="col" .number { "Failed" }
-                        th scope="col" .number { "Of" } th scope="col" { span .visually-hidden { "Share" } }
+                        (parts::headings(&[Text("Class"), Number("Failed"), Number("Of"), Hidden("Share")]))
                     } }
                     tbody {
                         @for class in failing.iter().take(FAILING_SHOWN) { tr {
@@ -173,9 +173,10 @@ fn classes(app: &App, series: &Series) -> Markup {
             div .scroll {
                 table .stack {
                     thead { tr {
-                        th scope="col" { "Class" } th scope="col" .number { "Ended" }
-                        th scope="col" .number { "Failed" } th scope="col" .number { "p50" }
-                        th scope="col" .number { "p95" }
+                        (parts::headings(&[
+                            Text("Class"), Number("Ended"), Number("Failed"), Number("p50"),
+                            Number("p95"),
+                        ]))
                     } }
                     tbody {
                         @for class in series.classes.iter().take(CLASSES_SHOWN) {

@@ -7,12 +7,13 @@ use serde::Deserialize;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_store::token::Role;
 
-use super::{acts, one, rule, state};
+use super::{actions, one, rule, state};
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::pages::links;
 use crate::parts;
+use crate::parts::Heading::{Hidden, Text};
 
 const PER_PAGE: u32 = 100;
 
@@ -47,7 +48,7 @@ pub(crate) async fn page(
         section .card #schedules data-live {
             @if rows.is_empty() && query.after.is_none() {
                 (parts::empty(
-                    "There is no schedule. One creates a task whenever its time comes:",
+                    "There are no schedules. Add one, which creates a task at each of its times:",
                     "task-engine schedules add tidy WaitingTask '{\"waiting_time\": 1}' --every 15m",
                 ))
             } @else {
@@ -69,13 +70,10 @@ fn table(app: &App, viewer: &Viewer, rows: &[ScheduleRow], now: Timestamp) -> Ma
         div .scroll {
             table .stack {
                 thead { tr {
-                    th scope="col" { "Schedule" }
-                    th scope="col" { "When" }
-                    th scope="col" { "Class" }
-                    th scope="col" { "Next" }
-                    th scope="col" { "Last" }
-                    th scope="col" { "State" }
-                    th scope="col" { span .visually-hidden { "Actions" } }
+                    (parts::headings(&[
+                        Text("Schedule"), Text("When"), Text("Class"), Text("Next"), Text("Last"),
+                        Text("State"), Hidden("Actions"),
+                    ]))
                 } }
                 tbody { @for row in rows { (line(app, viewer, row, now)) } }
             }
@@ -106,9 +104,9 @@ fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup
             td .actions {
                 @if viewer.may(Role::Operator) {
                     @if row.state.paused.is_some() || row.state.error.is_some() {
-                        (acts::resume_button(app, viewer, &row.name))
+                        (actions::resume_button(app, viewer, &row.name))
                     }
-                    (acts::run_button(app, viewer, &row.name))
+                    (actions::run_button(app, viewer, &row.name))
                 }
             }
         }

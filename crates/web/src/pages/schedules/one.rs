@@ -9,11 +9,12 @@ use task_engine_core::schedule::{Missed, Overlap, ScheduleDefinition};
 use task_engine_core::secret::Secrets;
 use task_engine_store::schedules::{ScheduleError, Schedules};
 
-use super::{acts, list, parameters, preview, state};
+use super::{actions, list, parameters, preview, state};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
+use crate::parts::Heading::Text;
 
 pub(crate) async fn page(
     State(app): State<App>,
@@ -38,7 +39,7 @@ pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Marku
             section .card #schedule data-live {
                 h2 { "Definition" }
                 (facts(app, &row, definition.as_ref(), now))
-                (acts::all(app, viewer, &row))
+                (actions::all(app, viewer, &row))
             }
             section .card #next data-live {
                 h2 { "Next slots" }
@@ -137,11 +138,10 @@ fn history(app: &App, lines: &[HistoryLine], now: Timestamp) -> Markup {
             div .scroll {
                 table .stack {
                     thead { tr {
-                        th scope="col" { "Time" }
-                        th scope="col" { "Event" }
-                        th scope="col" { "Task" }
-                        th scope="col" { "Details" }
-                        th scope="col" { "Exact time" }
+                        (parts::headings(&[
+                            Text("Time"), Text("Event"), Text("Task"), Text("Details"),
+                            Text("Exact time"),
+                        ]))
                     } }
                     tbody {
                         @for line in lines {

@@ -59,8 +59,8 @@ const RULES: [&str; 7] = [
     "@monthly",
 ];
 
-/// Which schedule the form is about.
-enum About {
+/// The schedule of the form.
+enum EditedSchedule {
     New,
     Existing(Box<StoredSchedule>),
 }
@@ -71,7 +71,7 @@ pub(crate) struct ScheduleQuery {
 }
 
 pub(crate) async fn new_page(State(app): State<App>, viewer: Viewer) -> Markup {
-    page(&app, &viewer, &About::New, &ScheduleForm::default(), &FieldErrors::new()).await
+    page(&app, &viewer, &EditedSchedule::New, &ScheduleForm::default(), &FieldErrors::new()).await
 }
 
 pub(crate) async fn edit_page(
@@ -81,7 +81,8 @@ pub(crate) async fn edit_page(
 ) -> Result<Markup, ApiError> {
     let old = stored(&app, &name).await?;
     let form = ScheduleForm::of(&name, &old.redacted);
-    Ok(page(&app, &viewer, &About::Existing(Box::new(old)), &form, &FieldErrors::new()).await)
+    Ok(page(&app, &viewer, &EditedSchedule::Existing(Box::new(old)), &form, &FieldErrors::new())
+        .await)
 }
 
 async fn stored(app: &App, name: &str) -> Result<StoredSchedule, ApiError> {
@@ -101,7 +102,7 @@ pub(crate) async fn add(
     raw: RawForm,
 ) -> Result<Response, ApiError> {
     let fields = FormFields::read(&raw);
-    write(&app, &viewer, &fields, About::New).await
+    write(&app, &viewer, &fields, EditedSchedule::New).await
 }
 
 pub(crate) async fn set(
@@ -112,28 +113,28 @@ pub(crate) async fn set(
 ) -> Result<Response, ApiError> {
     let old = stored(&app, &name).await?;
     let fields = FormFields::read(&raw);
-    write(&app, &viewer, &fields, About::Existing(Box::new(old))).await
+    write(&app, &viewer, &fields, EditedSchedule::Existing(Box::new(old))).await
 }
 
-/// Stores the schedule of the form, or shows the form again with its mistakes.
+/// Stores the schedule of the form, or shows the form again with its errors.
 async fn write(
     app: &App,
     viewer: &Viewer,
     fields: &FormFields,
-    about: About,
+    edited: EditedSchedule,
 ) -> Result<Response, ApiError> {
     let form = ScheduleForm::read(fields);
     if fields.get("do") == Some("preview") {
-        return Ok(page(app, viewer, &about, &form, &FieldErrors::new()).await.into_response());
+        return Ok(page(app, viewer, &edited, &form, &FieldErrors::new()).await.into_response());
     }
-    let old = match &about {
-        About::New => None,
-        About::Existing(old) => Some(&**old),
+    let old = match &edited {
+        EditedSchedule::New => None,
+        EditedSchedule::Existing(old) => Some(&**old),
     };
     let (status, errors) = match form.schedule(old, &app.secrets().await?) {
         Err(errors) => (StatusCode::BAD_REQUEST, errors),
         Ok(schedule) => {
-            let is_new = matches!(about, About::New);
+            let is_new = matches!(edited, EditedSchedule::New);
             let definition = schedule.definition().map_err(ScheduleError::from)?;
             let written =
                 perform(app, &viewer.actor, fields.get("reason"), |operator| async move {
@@ -152,7 +153,7 @@ async fn write(
             }
         }
     };
-    Ok((status, page(app, viewer, &about, &form, &errors).await).into_response())
+    Ok((status, page(app, viewer, &edited, &form, &errors).await).into_response())
 }
 
 fn to_schedule(app: &App, name: &str, audit_id: i64) -> Response {
@@ -164,13 +165,13 @@ fn to_schedule(app: &App, name: &str, audit_id: i64) -> Response {
 async fn page(
     app: &App,
     viewer: &Viewer,
-    about: &About,
+    edited: &EditedSchedule,
     form: &ScheduleForm,
     errors: &FieldErrors,
 ) -> Markup {
-    let (title, to) = match about {
-        About::New => ("New schedule".to_owned(), "/schedules/new".to_owned()),
-        About::Existing(_) => {
+    let (title, to) = match edited {
+        EditedSchedule::New => ("New schedule".to_owned(), "/schedules/new".to_owned()),
+        EditedSchedule::Existing(_) => {
             (format!("Edit {}", form.name), format!("/schedules/edit?name={}", encoded(&form.name)))
         }
     };
@@ -180,13 +181,13 @@ async fn page(
             section .card {
                 @if !errors.is_empty() {
                     p .flash .bad role="alert" {
-                        "Nothing was written yet: see what is marked below."
+                        "Nothing was written: correct the marked fields."
                         @if let Some(whole) = errors.get("") { " " (whole) }
                     }
                 }
-                (fields_of(about, form, errors))
+                (fields_of(edited, form, errors))
                 div .row {
-                    button { @match about { About::New => "Create", About::Existing(_) => "Save" } }
+                    button { @match edited { EditedSchedule::New => "Create", EditedSchedule::Existing(_) => "Save" } }
                     button .plain name="do" value="preview" { "Preview" }
                     a href=(app.path("/schedules")) { "Back" }
                 }
@@ -200,20 +201,20 @@ async fn page(
     layout::page(app, viewer, &title, "/schedules", main).await
 }
 
-fn fields_of(about: &About, form: &ScheduleForm, errors: &FieldErrors) -> Markup {
+fn fields_of(edited: &EditedSchedule, form: &ScheduleForm, errors: &FieldErrors) -> Markup {
     let line =
         |name, label, value, hint| TextField { name, label, value, hint, list: None }.show(errors);
     html! {
         div .fields {
-            @match about {
-                About::New => (line("name", "Name", &form.name, "")),
-                About::Existing(_) => input type="hidden" name="name" value=(form.name);,
+            @match edited {
+                EditedSchedule::New => (line("name", "Name", &form.name, "")),
+                EditedSchedule::Existing(_) => input type="hidden" name="name" value=(form.name);,
             }
             (TextField { name: "rule", label: "When", value: &form.rule, list: Some(&RULES),
                     hint: "every 15m, or a cron expression: minute hour day month weekday" }.show(errors))
             (TextField { name: "time_zone", label: "Time zone", value: &form.time_zone, list: Some(&ZONES),
-                    hint: "whose clock a cron expression is about" }.show(errors))
-            (line("class", "Class", &form.class, "which code runs"))
+                    hint: "the time zone of a cron expression" }.show(errors))
+            (line("class", "Class", &form.class, "the task class"))
             (line("queue", "Queue", &form.queue, ""))
             (line("priority", "Priority", &form.priority, "higher runs first"))
             label .wide {
@@ -233,8 +234,8 @@ fn fields_of(about: &About, form: &ScheduleForm, errors: &FieldErrors) -> Markup
                 ("skip", one::overlap_text(Overlap::Skip).to_owned()),
                 ("wait", one::overlap_text(Overlap::Wait).to_owned()),
             ]))
-            (line("jitter", "Jitter", &form.jitter, "waits up to so long after its time, at random"))
-            (line("reason", "Why", "", "for the audit"))
+            (line("jitter", "Jitter", &form.jitter, "delays each task by a random time up to this"))
+            (line("reason", "Reason", "", "for the audit"))
         }
     }
 }

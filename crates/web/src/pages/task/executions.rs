@@ -8,6 +8,7 @@ use task_engine_core::task::{ExecutionStatus, LateResult};
 
 use crate::app::App;
 use crate::parts;
+use crate::parts::Heading::{Number, Text};
 
 pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp) -> Markup {
     html! {
@@ -15,12 +16,10 @@ pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp) -> Markup {
             table .stack {
                 thead {
                     tr {
-                        th .number scope="col" { "Attempt" }
-                        th scope="col" { "Status" }
-                        th scope="col" { "Engine" }
-                        th scope="col" { "Started" }
-                        th .number scope="col" { "Ran" }
-                        th scope="col" { "Result or error" }
+                        (parts::headings(&[
+                            Number("Attempt"), Text("Status"), Text("Engine"), Text("Started"),
+                            Number("Ran"), Text("Result or error"),
+                        ]))
                     }
                 }
                 tbody {

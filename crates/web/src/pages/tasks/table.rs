@@ -8,6 +8,7 @@ use task_engine_core::task::{TaskRow, TaskStatus};
 
 use crate::app::App;
 use crate::parts;
+use crate::parts::Heading::{Number, Text};
 
 /// Characters of an error in a row.
 const ERROR_CHARS_MAX: usize = 90;
@@ -25,15 +26,11 @@ pub(crate) fn table(app: &App, tasks: &[FoundTask], now: Timestamp, choose: bool
                                       aria-label="Select all on this page";
                             }
                         }
-                        th .number scope="col" { "Task" }
-                        th scope="col" { "Status" }
-                        th scope="col" { "Class" }
-                        th scope="col" { "Queue" }
-                        th .number scope="col" { "Priority" }
-                        th scope="col" { "Created" }
-                        th scope="col" { "Scheduled or changed" }
-                        th .number scope="col" { "Attempts" }
-                        th scope="col" { "Error or engine" }
+                        (parts::headings(&[
+                            Number("Task"), Text("Status"), Text("Class"), Text("Queue"),
+                            Number("Priority"), Text("Created"), Text("Scheduled or changed"),
+                            Number("Attempts"), Text("Error or engine"),
+                        ]))
                     }
                 }
                 tbody { @for task in tasks { (row(app, &task.row, now, choose)) } }

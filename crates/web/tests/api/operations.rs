@@ -102,7 +102,7 @@ fn is_lossless(text: &str, number: &str) -> bool {
     text.contains(number) || (number == "1e400" && text.contains(&zeros))
 }
 
-/// What no parser of this test can read, and every store keeps.
+/// Numbers that the parser of this test cannot read, and every store keeps.
 fn without_huge(text: &str) -> String {
     text.replace("1e400", "1").replace(&"0".repeat(400), "")
 }
@@ -257,7 +257,7 @@ async fn work_is_seen(tables: &Tables, client: &Client) {
         (client.get(&path).await.ok()["status"] == "failed").then_some(())
     })
     .await;
-    // What many ask for is kept for a moment.
+    // The answer is cached for a moment.
     wait_for("the engine is seen", async || {
         let instances = client.get("/api/v1/instances").await.ok();
         (instances["instances"][0]["name"] == "a/b").then_some(())

@@ -1,4 +1,4 @@
-//! What a person does.
+//! Actions of a user: forms, buttons and keys.
 
 use crate::support::sandbox;
 use crate::{Browser, Served, no_page_errors};
@@ -196,7 +196,7 @@ fn row_under_pointer_stays() {
         browser.eval("document.querySelector('tr[data-key=\"2\"]').getBoundingClientRect().y");
     sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     sandbox.ok(&["cancel", "2"]);
-    // What is there changes in its sandbox; what is new waits to be asked for.
+    // Shown rows change in place. New rows are announced, not inserted.
     browser.wait("document.querySelector('tr[data-key=\"2\"]').innerText.includes('cancelled')");
     browser.wait("!document.querySelector('[data-pill]').hidden");
     assert_eq!(
@@ -252,8 +252,8 @@ fn double_click_acts_once() {
     no_page_errors(&mut browser);
 }
 
-/// Where a browser says less about where a request comes from. (It also complains
-/// that it takes one of the headers over HTTPS only.)
+/// Without HTTPS, a browser sends less about the origin of a request. (It also reports
+/// that it applies one of the headers over HTTPS only.)
 #[test]
 fn forms_work_over_plain_http() {
     let sandbox = sandbox();

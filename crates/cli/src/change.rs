@@ -1,5 +1,6 @@
-//! The frame of commands that change many tasks: show the selection, ask, apply it in batches,
-//! and print the outcome of each task.
+//! Commands that change something: the user who types them as the operator, and the frame of
+//! those that change many tasks (show the selection, ask, apply it in batches, print the outcome
+//! of each task).
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -11,17 +12,36 @@ use serde::Serialize;
 use task_engine::{Store, TaskId};
 use task_engine_core::ParseError;
 use task_engine_core::display::{capitalize, count};
-use task_engine_operations::OperationError;
+use task_engine_core::process::host_name;
+use task_engine_core::task::NAME_BYTES_MAX;
 use task_engine_operations::report::{OperationOutcome, OutcomeKind, TaskOutcome};
 use task_engine_operations::tasks::{BATCH, FindOptions, SelectedTasks, Selection, TaskOperation};
+use task_engine_operations::{Actor, OperationError, Operator};
+use task_engine_store::token::{Role, TERMINAL};
 
+use crate::args::filter;
 use crate::commands::tasks;
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
-use crate::filter_args::filter;
 use crate::json_output::write_json_line;
-use crate::operator::operator;
+
+/// Performs operations on this store; the audit has them as `terminal:user@host`.
+pub(crate) fn operator(store: &Arc<dyn Store>) -> Operator {
+    Operator::new(Arc::clone(store), Actor::new(user(), Role::Admin))
+}
+
+/// The user, as far as the system knows.
+fn user() -> String {
+    let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
+    let mut name = String::new();
+    for c in format!("{TERMINAL}{user}@{}", host_name()).chars() {
+        if !c.is_control() && name.len() + c.len_utf8() <= NAME_BYTES_MAX {
+            name.push(c);
+        }
+    }
+    name
+}
 
 /// Which tasks, and how.
 #[derive(Debug, Args)]
@@ -59,15 +79,24 @@ const LINES_MAX: usize = 50;
 /// An undo names no more tasks than this.
 const UNDO_MAX: usize = 50;
 
-/// Runs the whole command.
-pub(crate) async fn run(
+/// Changes tasks, and says by the exit code whether all of it was done.
+pub(crate) async fn change_tasks(
+    console: &Console,
+    operation: TaskOperation,
+    args: &SelectionArgs,
+) -> Result<(), CliError> {
+    change(console, operation, args).await?.verdict
+}
+
+/// Changes tasks, and returns what became of each.
+pub(crate) async fn change(
     console: &Console,
     operation: TaskOperation,
     args: &SelectionArgs,
 ) -> Result<BulkResult, CliError> {
     // Read before a database is opened: a mistake changes nothing.
     let selection = args.selection()?;
-    let store = console.database()?.open(OpenMode::MustExist).await?;
+    let store = console.open().await?;
     let operator = operator(&store);
     let asks = operation == TaskOperation::Delete || args.dry_run;
     let selected = match &selection {
@@ -107,7 +136,7 @@ pub(crate) async fn run(
     };
     if tasks.is_empty() {
         let target = &selected.target;
-        console.say(format_args!("No tasks match {target} on {}.", store.location()));
+        console.message(format_args!("No tasks match {target} on {}.", store.location()));
     }
     print(console, &tasks, selected.named, args.json)?;
     print_undo(console, operation, &tasks);
@@ -125,7 +154,7 @@ impl SelectionArgs {
         let ids = words.iter().map(|word| {
             if !is_id(word) {
                 return Err(CliError::Usage(format!(
-                    "{word:?} stands among ids; give ids or a filter, as in id=7,9 {word}"
+                    "{word:?} is among ids; give ids or a filter, as in id=7,9 {word}"
                 )));
             }
             word.parse().map_err(|bad: ParseError| CliError::Usage(bad.into()))
@@ -158,7 +187,7 @@ fn ask(
     if args.dry_run {
         print_selection(console, found, args.json)?;
         let verb = operation.as_str();
-        console.say(format_args!("Would {verb} {number}{more}; nothing was done."));
+        console.message(format_args!("Would {verb} {number}{more}; nothing was done."));
         return Ok(false);
     }
     if args.yes || all == 0 {
@@ -166,10 +195,10 @@ fn ask(
     }
     let sample = &found.sample[..found.sample.len().min(SAMPLE)];
     if !sample.is_empty() {
-        console.say(tasks::lines(sample, now().timestamp()));
+        console.message(tasks::lines(sample, now().timestamp()));
         let hidden = all.saturating_sub(sample.len());
         if hidden > 0 {
-            console.say(format_args!("… and {hidden} more{more}"));
+            console.message(format_args!("… and {hidden} more{more}"));
         }
     }
     confirm(&format!("{} {number}?", capitalize(operation.as_str())))
@@ -279,7 +308,7 @@ fn print_undo(console: &Console, operation: TaskOperation, tasks: &[TaskOutcome]
     let ids: Vec<_> = undone.map(|task| task.created.unwrap_or(task.id).to_string()).collect();
     if !ids.is_empty() && ids.len() <= UNDO_MAX {
         let undo = console.command(&format!("{undo} {}", ids.join(" ")));
-        console.say(format_args!("To undo it: {undo}"));
+        console.message(format_args!("To undo it: {undo}"));
     }
 }
 
@@ -325,7 +354,7 @@ mod tests {
             Selection::Ids(_) => panic!("ids"),
         };
         assert_eq!(read(&["status=failed", "id>3"]).map(filter), Ok("status=failed id>3".into()));
-        assert!(read(&["3", "status=failed"]).unwrap_err().contains("stands among ids"));
+        assert!(read(&["3", "status=failed"]).unwrap_err().contains("is among ids"));
         assert!(read(&["-3"]).unwrap_err().contains("whole number from 1"));
         assert!(read(&["3x"]).unwrap_err().contains("whole number from 1"));
     }
