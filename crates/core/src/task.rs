@@ -27,6 +27,9 @@ pub use status::{ExecutionStatus, TaskStatus};
 /// function that you register with an engine; an application that only creates
 /// tasks needs none.
 ///
+/// With the crate `task-engine`, `#[derive(Serialize, Deserialize, Task)]` implements it,
+/// and `#[task(…)]` sets its options. By hand:
+///
 /// ```
 /// # extern crate task_engine_core as task_engine;
 /// #[derive(serde::Serialize, serde::Deserialize)]
