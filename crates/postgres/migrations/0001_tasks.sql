@@ -129,9 +129,8 @@ CREATE TABLE task_engine.waiting_tasks (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2
 );
--- A lane is one (queue, task_class, priority). Each begins with what is due
--- first, so neither a crowd of another class nor one of future tasks is ever
--- read past.
+-- A lane is one (queue, task_class, priority). Each begins with the task that is due
+-- first, so a claim reads neither tasks of other classes nor future tasks.
 CREATE INDEX waiting_tasks_by_lane
   ON task_engine.waiting_tasks (queue, task_class, priority, due_at, task_id);
 

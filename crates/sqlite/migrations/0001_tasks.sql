@@ -53,9 +53,9 @@ CREATE TABLE task_engine_waiting_tasks (
     retry_number INTEGER NOT NULL
 ) STRICT;
 
--- Led by queue and class, so that a crowd that an engine cannot run is never
--- read past; then by priority, so that a future crowd of a higher one is not
--- either. The task_id is in it without being named: it is the row's own key.
+-- Queue and class come first, so that a claim never reads tasks of classes that its
+-- engine does not serve; then priority, so that it never reads future tasks of a higher
+-- one. The task_id is part of the index without being named: it is the row's own key.
 CREATE INDEX task_engine_waiting_lanes
     ON task_engine_waiting_tasks (queue, task_class, priority, due_at);
 
@@ -334,7 +334,7 @@ SELECT
 FROM task_engine_held_attempts AS held
 LEFT JOIN task_engine_instances AS instance ON instance.id = held.instance_id;
 
--- The door for everybody who speaks SQL: a plain insert creates a task whole.
+-- Any SQL client creates a complete task by a plain INSERT into the view.
 -- `scheduled_at` is a time as SQLite reads it: text in UTC, or Unix seconds.
 -- Julian days give milliseconds on every SQLite since 3.38; a client that writes
 -- here may be older than 3.42, which has unixepoch('subsec').

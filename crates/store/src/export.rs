@@ -27,8 +27,10 @@ use task_engine_core::schedule::history::ScheduleEventKind;
 use task_engine_core::task::{TaskOptions, TaskStatus};
 
 mod file;
+mod import;
 
 pub use file::{ExportFile, InvalidLine};
+pub use import::{IdShift, ImportIds, ImportOutcome};
 
 /// The version of the form that lines have.
 pub const FORMAT: u32 = 1;
@@ -476,96 +478,6 @@ impl TaskRecord {
     }
 }
 
-/// By how much ids are moved. Zero keeps them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct IdShift {
-    /// Of tasks.
-    pub tasks: i64,
-    /// Of engine sessions.
-    pub instances: i64,
-    /// Of schedules.
-    pub schedules: i64,
-}
-
-impl IdShift {
-    /// Whether ids up to those of this file can be moved so far.
-    #[must_use]
-    pub fn fits(&self, header: &ExportHeader) -> bool {
-        // The ids of claims have an instance id in their upper bits.
-        let sessions = header.last_instance_id.checked_add(self.instances);
-        header.last_task_id.checked_add(self.tasks).is_some_and(|last| last < i64::MAX)
-            && header.last_schedule_id.checked_add(self.schedules).is_some()
-            && sessions.is_some_and(|last| last < 1 << 22)
-    }
-
-    /// A line with its ids shifted, including the ids that it refers to.
-    ///
-    /// A flow without a correlation id is named by the id of its first task, as text. So
-    /// all correlation ids that could be ids of this file are shifted as well, and flows
-    /// stay complete.
-    #[must_use]
-    pub fn apply(&self, mut line: ExportLine, header: &ExportHeader) -> ExportLine {
-        match &mut line {
-            ExportLine::Instance(instance) => instance.id += self.instances,
-            ExportLine::Task(task) => {
-                task.id += self.tasks;
-                if let Some(running) = &mut task.running {
-                    running.instance_id += self.instances;
-                }
-                for execution in &mut task.executions {
-                    execution.instance_id = execution.instance_id.map(|id| id + self.instances);
-                }
-                if self.tasks != 0 {
-                    task.context = self.context(&task.context, header);
-                }
-            }
-            ExportLine::Schedule(schedule) => {
-                schedule.id += self.schedules;
-                schedule.last_task_id = schedule.last_task_id.map(|id| id + self.tasks);
-                for fired in &mut schedule.fired_slots {
-                    fired.task_id += self.tasks;
-                }
-                for event in &mut schedule.events {
-                    event.task_id = event.task_id.map(|id| id + self.tasks);
-                }
-            }
-            ExportLine::SkippedTask(skipped) => skipped.id += self.tasks,
-            ExportLine::Header(_) | ExportLine::PausedQueue(_) | ExportLine::End(_) => {}
-        }
-        line
-    }
-
-    fn context(&self, context: &Json, header: &ExportHeader) -> Json {
-        // Only the two fields are parsed; all others keep their text.
-        let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else {
-            return context.clone();
-        };
-        let own = |id: &i64| (1..=header.last_task_id).contains(id);
-        let parent = fields.get("parent_id").and_then(|raw| raw.get().parse::<i64>().ok());
-        let flow = fields.get("correlation_id").and_then(|raw| {
-            let text: String = serde_json::from_str(raw.get()).ok()?;
-            let id: i64 = text.parse().ok()?;
-            (id.to_string() == text).then_some(id)
-        });
-        let mut set = |name: &str, text: String| {
-            if let Ok(raw) = RawValue::from_string(text) {
-                fields.insert(name.to_owned(), raw);
-            }
-        };
-        let (parent, flow) = (parent.filter(own), flow.filter(own));
-        if let Some(id) = parent {
-            set("parent_id", (id + self.tasks).to_string());
-        }
-        if let Some(id) = flow {
-            set("correlation_id", format!("\"{}\"", id + self.tasks));
-        }
-        if parent.is_none() && flow.is_none() {
-            return context.clone();
-        }
-        serde_json::to_string(&fields).map_or_else(|_| context.clone(), Json::from_store)
-    }
-}
-
 /// Which tasks to export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportFilter {
@@ -583,47 +495,6 @@ impl ExportFilter {
 
 /// Receives lines; returns false to stop.
 pub type ExportSink = Box<dyn FnMut(ExportLine) -> bool + Send>;
-
-/// How an import assigns ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportIds {
-    /// Ids are kept; the store must have neither tasks nor schedules.
-    Keep,
-    /// Ids are shifted after those of the store.
-    New,
-}
-
-/// The outcome of an import.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ImportOutcome {
-    /// All of it is there.
-    Done {
-        /// The lines that were read.
-        read: ExportCounts,
-        /// By how much ids were moved.
-        shift: IdShift,
-        /// Engine sessions, now ended, that hold attempts to be reclaimed.
-        holders: Vec<task_engine_core::instance::InstanceId>,
-    },
-    /// Nothing was changed: the store is not empty, or has a schedule of the same name.
-    Conflict(String),
-}
-
-impl ImportOutcome {
-    /// Ids can be kept only where there are none.
-    pub const NOT_EMPTY: &'static str = "the database has tasks or schedules already; import into an empty one, or give what comes in new ids (--new-ids)";
-    /// The numbers of a file can be anything.
-    pub const TOO_FAR: &'static str =
-        "the ids of this file are too high to be moved behind those that are there";
-
-    /// A name that is taken.
-    #[must_use]
-    pub fn same_schedule(name: &str) -> Self {
-        Self::Conflict(format!(
-            "there is a schedule named {name:?} already; remove one of the two: task-engine schedules remove"
-        ))
-    }
-}
 
 fn is_false(value: &bool) -> bool {
     !value

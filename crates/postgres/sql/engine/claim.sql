@@ -173,9 +173,9 @@ LEFT JOIN task_engine.created_tasks c ON c.id = t.task_id
 ORDER BY t.due_at, t.task_id;
 
 -- name: scan_heads
--- Where does each lane of these queues and classes begin, from a priority ($3)
--- up? A loose scan of waiting_tasks_by_lane: one probe a lane, however many tasks
--- wait in it. A claim would take nothing from a paused queue, so it has no lanes.
+-- The head of each lane of these queues and classes, from a priority ($3) up. A loose
+-- scan of waiting_tasks_by_lane: one probe for each lane, however many tasks wait in it.
+-- A claim takes nothing from a paused queue, so its lanes are left out.
 WITH RECURSIVE lane AS (
   SELECT q.queue, c.task_class, head.priority, head.due_at, head.task_id
   FROM unnest($1::text[]) AS q(queue)
@@ -202,10 +202,10 @@ SELECT queue, task_class, priority, due_at, task_id,
 FROM lane;
 
 -- name: scan_known_heads
--- Where do lanes that are known begin now, from a position ($4, $5) on? Finds
--- neither new lanes nor what has come in before the positions, so it is no
--- ground to sleep on; but it does not read the dead rows before them, which
--- vacuum cannot remove while a transaction holds an old snapshot.
+-- The heads of known lanes, from a position ($4, $5) on. Finds neither new lanes nor
+-- tasks before the positions, so a claimer must not become idle after it; but it does not
+-- read the dead rows before them, which vacuum cannot remove while a transaction holds an
+-- old snapshot.
 SELECT lane.place, head.due_at, head.task_id,
   CASE WHEN head.due_at <= clock_timestamp() THEN 0
     WHEN head.due_at IS NOT NULL THEN (extract(epoch FROM least(head.due_at, '9999-01-01Z') - clock_timestamp()) * 1000000)::bigint
@@ -231,8 +231,8 @@ VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING;
 DELETE FROM task_engine.idle_claimers WHERE instance_id = $1 AND claimer = $2;
 
 -- name: open_queue_writers
--- Transactions that have written to the queue and not yet ended. Those that did
--- so before this engine said that it sleeps may not wake it.
+-- Transactions that have written to the queue and have not ended. Those that wrote before
+-- this claimer was registered as idle may not notify it.
 SELECT l.virtualtransaction FROM pg_locks l
 WHERE l.locktype = 'relation' AND l.relation = 'task_engine.waiting_tasks'::regclass
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

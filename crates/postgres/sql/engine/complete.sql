@@ -1,6 +1,5 @@
 -- name: complete
--- Completes a task in the application's transaction. What is there to know is
--- with the function.
+-- Completes a task in the application's transaction. See the function for the details.
 SELECT task_engine.complete_attempt(
   $1::bigint, $2::integer, $3::bigint, $4::jsonb, $5::integer,
   $6::bigint * interval '1 microsecond');
@@ -12,8 +11,8 @@ SELECT task_engine.complete_attempt(
   $6::bigint * interval '1 microsecond');
 
 -- name: completed
--- Which of these attempts were completed by their own engine: no one
--- else says that. By the primary key.
+-- The attempts that were completed by their own engine: only it records a success. By the
+-- primary key.
 SELECT e.task_id, e.attempt
 FROM unnest($1::bigint[], $2::integer[], $3::bigint[]) AS a(task_id, attempt, claim_id)
 JOIN task_engine.ended_executions e

@@ -1,6 +1,5 @@
 -- name: create
--- Creation goes through the public door, so that every caller gets the same.
--- Waits come as microseconds, in $4.
+-- Calls the public function, as every creation path does. Delays are microseconds, in $4.
 SELECT task_engine.create_tasks(
   $1::text[], $2::jsonb[], $3::timestamptz[],
   (SELECT array_agg(d.us * interval '1 microsecond' ORDER BY d.place)
@@ -8,8 +7,8 @@ SELECT task_engine.create_tasks(
   $5::integer[], $6::text[], $7::jsonb[]);
 
 -- name: create_unique
--- As create.sql, for calls with tasks that are unique ($8 key, $9 scope, $10
--- what to do on conflict). Waits come as microseconds, in $4.
+-- As create, for calls with unique tasks ($8 key, $9 scope, $10 action on a conflict).
+-- Delays are microseconds, in $4.
 SELECT u.task_id, u.outcome FROM task_engine.create_unique_tasks(
   $1::text[], $2::jsonb[], $3::timestamptz[],
   (SELECT array_agg(d.us * interval '1 microsecond' ORDER BY d.place)

@@ -102,10 +102,10 @@ SELECT
 FROM ended e;
 
 -- name: record_late
--- For endings that found their attempt ended: a batch that is sent again after
--- a lost answer finds its own rows (same claim, same end) and is none of
--- anybody's business, nor is what comes after a success: only the holder itself
--- says that, in a transaction of its own. The rest is kept as evidence.
+-- For records of attempts that had already ended. A batch that is sent again after a lost
+-- reply finds its own rows (same claim, same end); it is not late. Neither is a record
+-- after a success, because only the holder itself completes its task, in a transaction of
+-- the application. The rest is kept as evidence.
 WITH late AS (
   SELECT l.task_id, l.attempt, l.result, l.error
   FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::jsonb[], $5::jsonb[])

@@ -1,7 +1,7 @@
 -- name: reclaim_claims
--- Of two who take the same claim back, the second waits here and gets none. Not
--- locked against those who look at the claim of an attempt that they are about
--- to complete. $2 null: all claims of the instance, if its session has ended.
+-- Of two sessions that reclaim the same claim, the second waits here and gets none. The
+-- lock does not block a session that checks the claim of an attempt that it is about to
+-- complete. $2 null: all claims of the instance, if its session has ended.
 SELECT k.id, k.task_ids, k.attempts, k.retry_numbers,
   (extract(epoch FROM clock_timestamp() - k.claimed_at) * 1000000)::bigint AS held_us,
   i.name, i.host, i.pid, task_engine.readable(i.classes) AS classes,

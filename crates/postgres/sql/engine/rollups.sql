@@ -1,6 +1,6 @@
 -- name: write_rollups
--- The numbers of instance $1 as they stand: sent again, or arriving late, they
--- change nothing. By the key; the histograms come in one piece each.
+-- The current counts of instance $1: a repeated or late row changes nothing. By the key.
+-- Each histogram is one array.
 INSERT INTO task_engine.rollups AS f
   (minute, task_class, instance_id, generation, ok, failed, other, run_us, run_max_us, wait_max_us, run, wait)
 SELECT to_timestamp(r.minute * 60), r.task_class, $1, r.generation, r.ok, r.failed, r.other, r.run_us,

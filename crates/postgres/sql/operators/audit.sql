@@ -4,8 +4,8 @@ VALUES (clock_timestamp(), $1, $2, $3, $4, $5, $6, $7)
 RETURNING id;
 
 -- name: audit_page
--- Down the primary key, from before $1 on. A filter is compared row by row: what
--- operators did is not much.
+-- Down the primary key, from below $1. Filters are applied row by row: there are few
+-- entries.
 SELECT id, at, actor, action, target, reason, task_engine.readable(detail) AS detail, outcome, of_id
 FROM task_engine.audit
 WHERE id < $1::bigint
@@ -19,8 +19,8 @@ WHERE id < $1::bigint
 ORDER BY id DESC LIMIT $2::bigint;
 
 -- name: prune_audit
--- The first of the primary key are the oldest. Of two engines at once, one waits
--- for nothing and finds less.
+-- The first entries of the primary key are the oldest. Of two engines at the same time,
+-- one skips the locked entries.
 DELETE FROM task_engine.audit
 WHERE id = ANY (ARRAY(
     SELECT id FROM task_engine.audit ORDER BY id LIMIT $2::bigint FOR UPDATE SKIP LOCKED))

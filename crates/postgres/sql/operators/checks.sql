@@ -53,8 +53,8 @@ SELECT s.name, (extract(epoch FROM now() - s.next_at) * 1000000)::bigint AS late
 FROM task_engine.schedules s WHERE s.next_at <= now() ORDER BY s.next_at LIMIT 100;
 
 -- name: objects
--- What the migrations have made in schema $1, in the server's own words. Options of
--- tables are left out: those are an operator's to tune.
+-- The objects of schema $1, as the server prints them. Options of tables are left out,
+-- because operators may tune them.
 SELECT 'table' AS kind, c.relname::text AS name,
   (SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
       || CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END
@@ -108,7 +108,7 @@ SELECT sequencename AS name, coalesce(last_value, 0)::double precision / max_val
 FROM pg_sequences WHERE schemaname = $1 ORDER BY used DESC;
 
 -- name: server
--- What the server says of itself, and of this session.
+-- The settings and limits of the server and of this session.
 SELECT current_setting('server_version_num')::integer AS version_number,
   current_setting('server_version') AS version,
   pg_is_in_recovery() AS is_standby,

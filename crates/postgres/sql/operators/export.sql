@@ -21,7 +21,7 @@ SELECT slot, task_id, fired_at
 FROM task_engine.fired_slots WHERE schedule_id = $1 ORDER BY slot;
 
 -- name: held
--- All that engines hold: as many rows as busy workers.
+-- All held attempts: as many rows as busy workers.
 SELECT h.task_id, h.attempt, h.retry_number, h.instance_id, h.claimed_at,
   r.requested_at AS cancel_requested_at
 FROM task_engine.held_attempts h

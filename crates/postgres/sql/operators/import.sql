@@ -11,7 +11,7 @@ SELECT task_id, attempt, requested_at, delivered_at, answer
 FROM json_populate_recordset(NULL::task_engine.cancellations, $1::text::json);
 
 -- name: claims
--- Claims of their own: their holders are gone, and recovery takes them back.
+-- Imported claims: their holders have ended, so recovery reclaims them.
 INSERT INTO task_engine.claims (id, instance_id, claimed_at, task_ids, attempts, retry_numbers)
 SELECT (r.instance_id << 40) + r.task_id % (1::bigint << 40), r.instance_id, r.claimed_at,
   ARRAY[r.task_id], ARRAY[r.attempt], ARRAY[r.retry_number]
@@ -70,7 +70,7 @@ FROM json_array_elements($1::text::json) AS r(line)
 CROSS JOIN LATERAL json_populate_record(NULL::task_engine.late_results, r.line) AS l;
 
 -- name: lock
--- Creation takes an id while it holds a weaker lock: from here on, there is none.
+-- Creation takes an id while it holds a weaker lock. From here on, no creation is open.
 LOCK TABLE task_engine.created_tasks, task_engine.instances, task_engine.schedules
   IN SHARE ROW EXCLUSIVE MODE;
 
@@ -132,5 +132,5 @@ FROM json_to_recordset($1::text::json)
 WHERE waiting IS NOT NULL;
 
 -- name: wake
--- Whatever was imported: engines look.
+-- Wakes all engines after an import.
 SELECT task_engine.wake(''), pg_notify('task-engine-schedule', '');

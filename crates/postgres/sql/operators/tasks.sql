@@ -1,6 +1,6 @@
 -- name: cancel_waiting
--- Cancels tasks that wait: they end without an attempt having begun. Locked in
--- order, so that two who cancel the same tasks cannot deadlock.
+-- Cancels waiting tasks: they end without a started attempt. Rows are locked in order, so
+-- that two sessions that cancel the same tasks cannot deadlock.
 WITH gone AS (
   DELETE FROM task_engine.waiting_tasks WHERE task_id = ANY (ARRAY(
     SELECT task_id FROM task_engine.waiting_tasks WHERE task_id = ANY ($1)

@@ -1,7 +1,7 @@
 -- name: queues_waiting
 -- The first $2 lanes that have waiting tasks, each counted up to $1. One probe
--- finds a lane, and ranges of waiting_tasks_by_lane are counted, so that a crowd
--- costs no more than the limit.
+-- finds a lane, and ranges of waiting_tasks_by_lane are counted, so that a
+-- large lane costs no more than the limit.
 WITH RECURSIVE lane AS (
   (SELECT queue, task_class, priority, 1 AS place FROM task_engine.waiting_tasks
    ORDER BY queue, task_class, priority LIMIT 1)

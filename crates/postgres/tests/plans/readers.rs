@@ -270,6 +270,6 @@ async fn dashboard_reads_by_keys() {
     let statement = statement(include_str!("../../sql/engine/rollups.sql"), "write_rollups");
     let arguments =
         "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
-    let plan = plan(&client, "rollups", statement, arguments).await;
+    let plan = plan(&client, "write_rollups", statement, arguments).await;
     assert!(plan.contains("Conflict Arbiter Indexes: rollups_pkey"), "{plan}");
 }

@@ -47,22 +47,22 @@ WITH RECURSIVE lanes (queue, task_class, priority) AS (
 SELECT queue, task_class, priority FROM lanes WHERE priority >= ?3;
 
 -- name: waiting_delete_due_at
--- Out of the queue: the first tasks of a lane, of those that are due together.
--- Reads task_engine_waiting_lanes, and nothing that it leaves.
+-- Deletes the first tasks of a lane that are due at the same time. Reads only the deleted
+-- rows of task_engine_waiting_lanes.
 DELETE FROM task_engine_waiting_tasks
 WHERE queue = ?1 AND task_class = ?2 AND priority = ?3 AND due_at = ?4 AND task_id <= ?5;
 
 -- name: waiting_delete_due_before
--- Out of the queue: the first tasks of a lane, all that are due before a time.
--- Reads task_engine_waiting_lanes, and nothing that it leaves.
+-- Deletes the tasks of a lane that are due before a time. Reads only the deleted rows of
+-- task_engine_waiting_lanes.
 DELETE FROM task_engine_waiting_tasks
 WHERE queue = ?1 AND task_class = ?2 AND priority = ?3 AND due_at < ?4;
 
 -- name: claim_heads
--- The next tasks of one lane, due or not: the first one that is not due tells
--- when to come back. Reads task_engine_waiting_lanes from where it left off: of
--- tasks that are due together it reads again those that this claim has taken.
--- What was asked comes by its key.
+-- The next tasks of one lane, due or not: the first one that is not due gives the time of
+-- the next claim. Reads task_engine_waiting_lanes from the last position: of tasks that
+-- are due at the same time, it reads those again that this claim has taken. The fields of
+-- a task are read by its key.
 SELECT
     waiting.task_id, waiting.due_at, waiting.attempt, waiting.retry_number,
     created.task_parameters, created.context

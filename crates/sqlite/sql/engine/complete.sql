@@ -1,5 +1,5 @@
 -- name: complete_lock
--- Takes the lock of the one who writes, and changes nothing.
+-- Takes the lock of the writer, and changes nothing.
 DELETE FROM task_engine_claims WHERE id = -1;
 
 -- name: complete_claim
@@ -7,7 +7,7 @@ DELETE FROM task_engine_claims WHERE id = -1;
 SELECT instance_id, attempts FROM task_engine_claims WHERE id = ?1;
 
 -- name: completed
--- Whether an attempt ended well by the word of its own holder. By its key.
+-- Whether an attempt was completed by its own holder. By its key.
 SELECT 1
 FROM task_engine_ended_executions
 WHERE task_id = ?1 AND attempt = ?2 AND claim_id = ?3 AND error IS NULL;

@@ -1,6 +1,6 @@
 -- name: listen_state
--- What a change may mean: whether anything waits, the newest cancel request, and
--- how often schedules were changed. Looks at the edges of tables.
+-- The state that wake-ups are derived from: whether a task waits, the newest cancel
+-- request, and how often schedules were changed. Reads the ends of the tables.
 SELECT
     EXISTS (SELECT 1 FROM task_engine_waiting_tasks),
     (SELECT coalesce(max(id), 0) FROM task_engine_cancel_requests),

@@ -1,6 +1,6 @@
 -- name: migrations_table
--- What has been applied to this file. Created here and not in a migration,
--- because it must be there to ask which migrations are missing.
+-- The migrations that have been applied to this file. Created here and not in a
+-- migration, because it must exist to find the missing ones.
 CREATE TABLE IF NOT EXISTS task_engine_migrations (
     version    INTEGER PRIMARY KEY,
     name       TEXT NOT NULL,

@@ -5,9 +5,9 @@ WHERE id = ?1 AND instance_id = ?2
 RETURNING claimed_at, attempts;
 
 -- name: reclaim_claims
--- Takes all claims of a session that has ended, and of no other: a claim may have
--- committed after the first look, so this is asked again and again. Reads all
--- claims, which are as few as batches under way.
+-- Takes all claims of a session that has ended. A claim may have committed after the
+-- first call, so it is called repeatedly. Reads all claims: there are as many as open
+-- batches.
 DELETE FROM task_engine_claims
 WHERE instance_id = (
     SELECT id
@@ -17,7 +17,7 @@ WHERE instance_id = (
 RETURNING claimed_at, attempts;
 
 -- name: reclaimed_task
--- What decides about a reclaimed attempt. By keys.
+-- The fields of a task that decide about a reclaimed attempt. By keys.
 SELECT
     task_class,
     context,
@@ -30,7 +30,7 @@ FROM task_engine_created_tasks
 WHERE id = ?1;
 
 -- name: instance_of_claims
--- What recovery says and needs to know about the engine that is gone. By its key.
+-- The fields of a dead engine that recovery needs. By its key.
 SELECT name, host, pid, heartbeat_at, classes
 FROM task_engine_instances
 WHERE id = ?1;

@@ -1,6 +1,6 @@
 -- name: report_progress
--- How far an attempt is. Only ever forward, by the version. Nothing is kept about
--- a task that retention has removed. By keys alone.
+-- The progress of an attempt. Only a newer version is written. Nothing is kept about a
+-- task that retention has removed. By keys alone.
 INSERT INTO task_engine_execution_progress
     (task_id, attempt, version, lines, percent, message, reported_at)
 SELECT id, ?2, ?3, ?4, ?5, ?6, ?7
@@ -15,8 +15,8 @@ ON CONFLICT (task_id, attempt) DO UPDATE SET
 WHERE version < excluded.version;
 
 -- name: report_line
--- A line of a log. The key is the fence: sent again, it changes nothing. Nothing
--- is kept about a task that retention has removed. By keys alone.
+-- A log line. Its key makes a repeated line change nothing. Nothing is kept about a task
+-- that retention has removed. By keys alone.
 INSERT INTO task_engine_execution_logs (task_id, attempt, line, logged_at, level, message)
 SELECT id, ?2, ?3, ?4, ?5, ?6
 FROM task_engine_created_tasks

@@ -1,6 +1,5 @@
 -- name: write_rollups
--- The numbers of an instance as they stand: sent again, or arriving late, they
--- change nothing. By the key.
+-- The current counts of an instance: a repeated or late row changes nothing. By the key.
 INSERT INTO task_engine_rollups AS stored (
     minute, task_class, instance_id, generation, ok, failed, other, run_us, run_max_us,
     wait_max_us, run_0, run_1, run_2, run_3, run_4, run_5, run_6, run_7, run_8, run_9, run_10,

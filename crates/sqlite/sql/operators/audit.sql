@@ -9,8 +9,8 @@ WHERE id IN (SELECT id FROM task_engine_audit WHERE id > 0 ORDER BY id LIMIT ?2)
   AND at < ?1;
 
 -- name: audit_page
--- Down the primary key, from before ?1 on. A filter is compared row by row: what
--- operators did is not much.
+-- Down the primary key, from below ?1. Filters are applied row by row: there are few
+-- entries.
 SELECT id, at, actor, action, target, reason, detail, outcome, of_id
 FROM task_engine_audit
 WHERE id < ?1

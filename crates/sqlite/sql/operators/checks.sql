@@ -38,7 +38,7 @@ JOIN task_engine_waiting_tasks AS first ON first.task_id = (
 WHERE first.due_at <= clock.now;
 
 -- name: objects
--- What the migrations have made, in its own words.
+-- The objects that the migrations created, as SQLite stores them.
 SELECT type, name, sql FROM sqlite_schema
 WHERE (name LIKE 'task\_engine\_%' ESCAPE '\') AND sql IS NOT NULL
 ORDER BY name;

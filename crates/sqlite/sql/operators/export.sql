@@ -24,11 +24,11 @@ WHERE task_id = ?1
 ORDER BY attempt;
 
 -- name: fired_slots
--- What one schedule has fired. A range of the primary key.
+-- The fired slots of one schedule. A range of the primary key.
 SELECT slot, task_id, fired_at FROM task_engine_fired_slots WHERE schedule_id = ?1 ORDER BY slot;
 
 -- name: held
--- All that engines hold: as many rows as busy workers.
+-- All held attempts: as many rows as busy workers.
 SELECT
     held.task_id, held.attempt, held.retry_number, held.instance_id, held.claimed_at,
     request.requested_at
@@ -73,7 +73,7 @@ WHERE task_id = ?1
 ORDER BY attempt;
 
 -- name: schedule_events
--- What happened to one schedule beside its firing, by the index on (schedule_id, id).
+-- The events of one schedule, by the index on (schedule_id, id).
 SELECT kind, first_slot, last_slot, slots, task_id, requested_by, recorded_at
 FROM task_engine_schedule_events WHERE schedule_id = ?1 ORDER BY id;
 

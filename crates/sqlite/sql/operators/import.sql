@@ -6,7 +6,7 @@ INSERT INTO task_engine_cancellations (task_id, attempt, requested_at, delivered
 VALUES (?1, ?2, ?3, ?4, ?5);
 
 -- name: claim
--- A claim of its own: its holder is gone, and recovery takes it back.
+-- An imported claim: its holder has ended, so recovery reclaims it.
 INSERT INTO task_engine_claims (id, instance_id, claimed_at, attempts)
 VALUES (?1, ?2, ?3, json_array(json_array(?4, ?5, ?6)));
 
@@ -37,7 +37,7 @@ SELECT NOT EXISTS (SELECT 1 FROM task_engine_created_tasks)
     AND NOT EXISTS (SELECT 1 FROM task_engine_schedules);
 
 -- name: late_result
--- Who sent it is not in the file; it was the engine of the attempt.
+-- The file does not name the sender; it was the engine of the attempt.
 INSERT INTO task_engine_late_results
     (task_id, attempt, arrived_at, claim_id, instance_id, stopped_at, result, error)
 VALUES (?1, ?2, ?3, 0, coalesce(?4, 0), ?3, ?5, ?6);

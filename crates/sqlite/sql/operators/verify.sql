@@ -35,7 +35,7 @@ HAVING count(*) > 1
 ORDER BY task_id;
 
 -- name: waiting_but_not_created
--- Creation is whole: nothing waits that was not created.
+-- Creation is atomic: every waiting task was created.
 SELECT 'task ' || task_id || ' waits, but was never created'
 FROM task_engine_waiting_tasks
 WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
@@ -49,7 +49,7 @@ WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
 ORDER BY task_id;
 
 -- name: waiting_with_old_attempt
--- Attempt numbers only grow: one that has been used would fall to the fence.
+-- Attempt numbers only grow: a used one would violate the primary key at its end.
 SELECT 'task ' || waiting.task_id || ' waits as attempt ' || waiting.attempt
     || ', but attempt ' || max(ended.attempt) || ' has ended already'
 FROM task_engine_waiting_tasks AS waiting
@@ -59,7 +59,7 @@ HAVING waiting.attempt <= max(ended.attempt)
 ORDER BY waiting.task_id;
 
 -- name: held_with_old_attempt
--- Attempt numbers only grow: what is held is the newest.
+-- Attempt numbers only grow: a held attempt is the newest.
 SELECT 'task ' || held.task_id || ' is held as attempt ' || held.attempt
     || ', but attempt ' || max(ended.attempt) || ' has ended already'
 FROM task_engine_held_attempts AS held
@@ -86,8 +86,8 @@ WHERE ended.ends_task = 'stopped'
 ORDER BY ended.task_id;
 
 -- name: incoherent_ending
--- An attempt either ends its task or says when the next one is due; and a task
--- has stopped if, and only if, its attempt has no error.
+-- An attempt either ends its task or has the due time of the next one; and a task has
+-- stopped if, and only if, its attempt has no error.
 SELECT 'task ' || task_id || ', attempt ' || attempt || ' has no coherent ending: '
     || 'ends_task ' || coalesce(ends_task, 'null')
     || ', retry_at ' || coalesce(retry_at, 'null')
@@ -122,7 +122,7 @@ WHERE instance_id NOT IN (SELECT id FROM task_engine_instances)
 ORDER BY task_id;
 
 -- name: report_without_attempt
--- Only an attempt that runs or has ended says something.
+-- Only an attempt that runs or has ended has reports.
 SELECT 'task ' || task_id || ', attempt ' || attempt || ' has said something, but is neither held nor ended'
 FROM task_engine_execution_progress AS progress
 WHERE NOT EXISTS (
@@ -138,7 +138,7 @@ AND NOT EXISTS (
 ORDER BY task_id, attempt;
 
 -- name: log_lines_out_of_range
--- The lines that are kept are some of those that were said.
+-- The numbers of stored lines are within the number of logged lines.
 SELECT 'task ' || log.task_id || ', attempt ' || log.attempt || ' has line ' || max(log.line)
     || ', but has said ' || coalesce(progress.lines, 0) || ' lines'
 FROM task_engine_execution_logs AS log
@@ -159,7 +159,7 @@ WHERE NOT EXISTS (
 ORDER BY task_id, attempt;
 
 -- name: key_without_task
--- A unique key belongs to a task that is there, and whose context says so.
+-- A unique key belongs to an existing task whose context contains it.
 SELECT 'the unique key ' || held.unique_key || ' of class ' || held.task_class
     || ' belongs to task ' || held.task_id
     || CASE WHEN created.id IS NULL THEN ', which is not there' ELSE ', which has another class or key' END
@@ -179,7 +179,7 @@ WHERE schedule.id IS NULL OR fired.slot >= schedule.next_at
 ORDER BY fired.schedule_id, fired.slot;
 
 -- name: inventory
--- How much there is. Reads every row, like the checks that it goes with.
+-- Counts all rows. Reads every row, like the checks that it belongs to.
 SELECT
     (SELECT count(*) FROM task_engine_created_tasks),
     (SELECT count(*) FROM task_engine_waiting_tasks),

@@ -25,7 +25,7 @@ ORDER BY flow.id
 LIMIT ?3;
 
 -- name: flow_task
--- What a flow says about a task beyond its row. By its key.
+-- The fields of a task that only a flow shows. By its key.
 SELECT context, scheduled_at FROM task_engine_created_tasks WHERE id = ?1;
 
 -- name: flow_executions

@@ -1,5 +1,5 @@
 -- name: held
--- All that engines hold, with their names. As many rows as busy workers.
+-- All held attempts, with the names of their engines. As many rows as busy workers.
 SELECT held.task_id, held.attempt, held.retry_number, held.claimed_at, instance.name
 FROM task_engine_held_attempts AS held
 LEFT JOIN task_engine_instances AS instance ON instance.id = held.instance_id;
@@ -30,8 +30,8 @@ ORDER BY held.task_id DESC
 LIMIT ?3;
 
 -- name: page_stopped
--- A page of tasks that did their work: most are, so it walks the primary key
--- backwards. What has stopped never runs again, so it need not look further.
+-- A page of succeeded tasks: most are, so it walks the primary key backwards. A succeeded
+-- task never runs again, so no other table is read.
 SELECT ended.task_id
 FROM task_engine_ended_executions AS ended
 CROSS JOIN task_engine_created_tasks AS created ON created.id = ended.task_id
@@ -64,7 +64,7 @@ ORDER BY ended.task_id DESC
 LIMIT ?3;
 
 -- name: task_request
--- What was asked. By its key.
+-- The parameters and context of a task. By its key.
 SELECT task_parameters, context FROM task_engine_created_tasks WHERE id = ?1;
 
 -- name: task_cancel_requested
@@ -74,8 +74,8 @@ SELECT EXISTS (
 );
 
 -- name: task
--- One task, where it waits, and how its last attempt ended. By keys alone; what
--- engines hold is read apart, once for a whole page.
+-- One task, where it waits, and how its last attempt ended. By keys alone. Held attempts
+-- are read separately, once for a whole page.
 SELECT
     created.task_class, created.queue, created.priority, created.created_at, created.scheduled_at,
     waiting.due_at, waiting.retry_number,
@@ -109,7 +109,7 @@ WHERE ended.task_id = ?1
 ORDER BY ended.attempt;
 
 -- name: task_late_results
--- What came late about one task. Ranges of primary keys.
+-- The late results of one task. Ranges of primary keys.
 SELECT late.attempt, late.arrived_at, ended.stopped_at, late.result, late.error
 FROM task_engine_late_results AS late
 JOIN task_engine_ended_executions AS ended

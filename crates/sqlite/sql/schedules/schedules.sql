@@ -17,15 +17,15 @@ ORDER BY name
 LIMIT ?2;
 
 -- name: schedule_insert
--- A new schedule. Nothing if the name is taken.
+-- Inserts a schedule; nothing if the name is in use.
 INSERT INTO task_engine_schedules
     (name, definition, declared, overlap, anchor, paused_at, pause_reason, error, next_at, created_at, updated_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: schedule_update
--- Writes a schedule that is still what the writer saw. By its id alone: a name
--- that is not UTF-8 is not known as it is.
+-- Writes a schedule if it has not changed since it was read. By its id alone: a name that
+-- is not UTF-8 was not read exactly.
 UPDATE task_engine_schedules
 SET version = version + 1,
     definition = ?2,
@@ -49,7 +49,7 @@ DELETE FROM task_engine_fired_slots WHERE schedule_id = ?1;
 DELETE FROM task_engine_schedule_events WHERE schedule_id = ?1;
 
 -- name: schedule_changed
--- Tells other processes that schedules have changed.
+-- Notifies other processes that schedules have changed.
 UPDATE task_engine_schedule_changes SET number = number + 1 WHERE id = 1;
 
 -- name: schedules_due
@@ -63,7 +63,7 @@ WHERE next_at <= ?1
 ORDER BY next_at;
 
 -- name: schedules_next
--- When the next schedule is due after a time. One look at the index.
+-- When the next schedule is due after a time. One seek in the index.
 SELECT min(next_at) FROM task_engine_schedules WHERE next_at > ?1;
 
 -- name: schedule_unchanged
@@ -74,7 +74,7 @@ SELECT EXISTS (SELECT 1 FROM task_engine_schedules WHERE id = ?1 AND version = ?
 INSERT INTO task_engine_fired_slots (schedule_id, slot, task_id, fired_at) VALUES (?1, ?2, ?3, ?4);
 
 -- name: fired_slots_delete_old
--- Keeps the newest slots of a schedule. Two looks at a range of the primary key.
+-- Keeps the newest slots of a schedule. Two ranges of the primary key.
 DELETE FROM task_engine_fired_slots
 WHERE schedule_id = ?1 AND slot <= (
     SELECT slot
@@ -110,7 +110,7 @@ INSERT INTO task_engine_schedule_events
 SELECT id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM task_engine_schedules WHERE id = ?1;
 
 -- name: schedule_events_delete_old
--- Keeps the newest events of a schedule. Two looks at a range of the index.
+-- Keeps the newest events of a schedule. Two ranges of the index.
 DELETE FROM task_engine_schedule_events
 WHERE schedule_id = ?1 AND id <= (
     SELECT id FROM task_engine_schedule_events
@@ -128,9 +128,9 @@ ORDER BY id DESC
 LIMIT ?2;
 
 -- name: task_is_open
--- Whether a task has not ended. One that was sent back after its end waits or is
--- held again; one that retention has removed has ended. Only what engines hold
--- is read from end to end, which is little.
+-- Whether a task has not ended. A retried task waits or is held again; a task that
+-- retention has removed has ended. Only held attempts are read completely, and they are
+-- few.
 SELECT
     EXISTS (SELECT 1 FROM task_engine_waiting_tasks WHERE task_id = ?1)
     OR EXISTS (SELECT 1 FROM task_engine_created_tasks WHERE id = ?1) AND (
