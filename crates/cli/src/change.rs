@@ -252,7 +252,7 @@ pub(crate) fn bar(console: &Console, length: Option<usize>, what: &'static str) 
 }
 
 #[derive(Serialize)]
-struct TaskLine {
+struct OutcomeLine {
     id: TaskId,
     outcome: OperationOutcome,
     message: String,
@@ -270,7 +270,7 @@ fn print(
     if json {
         for task in tasks {
             let TaskOutcome { id, outcome, created: created_id } = *task;
-            let line = TaskLine { id, outcome, message: sentence(task), created_id };
+            let line = OutcomeLine { id, outcome, message: sentence(task), created_id };
             write_json_line(&mut out, &line)?;
         }
     } else if named || tasks.len() <= LINES_MAX {

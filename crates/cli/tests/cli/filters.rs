@@ -114,7 +114,7 @@ fn retries_and_cancels(sandbox: &Sandbox) {
     code_and_words(&partly, 5, &["skipped 2 of 4 tasks"]);
     let none = sandbox.run(&["retry", "status=stopped", "--yes"]);
     code_and_words(&none, 4, &["skipped 2 of 2 tasks"]);
-    assert!(none.out.contains("use `rerun`"), "{none:?}");
+    assert!(none.out.contains("`rerun` creates it again"), "{none:?}");
 }
 
 fn edits(sandbox: &Sandbox) {

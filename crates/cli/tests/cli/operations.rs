@@ -117,12 +117,6 @@ fn cases() -> Vec<Case> {
             counts: Some(json!({"rerun": 5})),
         },
         Case {
-            command: &["delete", "id<=4", "--yes"],
-            form: ("/actions/delete", &[("filter", "id<=4")]),
-            api: ("POST", "/tasks/delete", filter("id<=4")),
-            counts: Some(json!({"deleted": 4})),
-        },
-        Case {
             command: &["delete", "6", "7", "--yes"],
             form: ("/actions/delete", &[("ids", "6"), ("ids", "7")]),
             api: ("POST", "/tasks/delete", json!({"ids": [6, 7]})),
@@ -133,6 +127,13 @@ fn cases() -> Vec<Case> {
             form: ("/actions/recover", &[("name", "web-1")]),
             api: ("POST", "/instances/web-1/recover", json!({})),
             counts: Some(json!({"declared_lost": 1, "recovered_cancelled": 1})),
+        },
+        // After recovery, when the dead engine holds no claim on them.
+        Case {
+            command: &["delete", "id<=4", "--yes"],
+            form: ("/actions/delete", &[("filter", "id<=4")]),
+            api: ("POST", "/tasks/delete", filter("id<=4")),
+            counts: Some(json!({"deleted": 4})),
         },
         Case {
             command: &["recover", "ghost"],
@@ -226,7 +227,7 @@ fn starting_state(sandbox: Sandbox) -> Sandbox {
     wait_until("the tasks have run", || {
         ["1", "2", "3"].map(|id| sandbox.status(id)) == ["stopped", "failed", "failed"]
     });
-    // Alone in its claim, so that the engine has released the others.
+    // Alone in its claim.
     sandbox.ok(&["create", "WaitingTask", r#"{"waiting_time": 600}"#]);
     wait_until("the last one runs", || sandbox.status("6") == "running");
     engine.signal("KILL");

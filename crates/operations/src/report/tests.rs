@@ -32,7 +32,8 @@ fn report_serializes_tokens() {
 #[test]
 fn sentences_follow_number_and_subject() {
     use OperationOutcome::*;
-    let cases: &[(&str, &str, &[(OperationOutcome, u64)], &str)] = &[
+    type Counts<'a> = &'a [(OperationOutcome, u64)];
+    let cases: &[(&str, &str, Counts<'_>, &str)] = &[
         ("tasks.cancel", "task 7", &[(Cancelled, 1)], "Task 7 was cancelled."),
         ("tasks.cancel", "class=a", &[(Cancelled, 1)], "class=a: 1 task was cancelled."),
         (

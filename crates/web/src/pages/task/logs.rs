@@ -22,12 +22,12 @@ pub(super) struct ShownLog {
 
 /// The end of a page: `3` is the end of attempt 3, `3.801` is before its line 801.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct LogPosition {
+struct LogCursor {
     attempt: i32,
     before: Option<i32>,
 }
 
-impl LogPosition {
+impl LogCursor {
     fn read(text: &str) -> Option<Self> {
         let (attempt, before) = match text.split_once('.') {
             Some((attempt, before)) => (attempt, Some(before.parse().ok()?)),
@@ -65,14 +65,14 @@ pub(super) async fn read(
     let newest = LogFilter { newest: true, limit: LINES, ..LogFilter::default() };
     let position = match fields.get("log") {
         None => None,
-        Some(text) => Some(LogPosition::read(text).ok_or_else(|| {
+        Some(text) => Some(LogCursor::read(text).ok_or_else(|| {
             ApiError::field(
                 "/log",
                 format!("{text:?} is not a position in a log; write 3 or 3.801."),
             )
         })?),
     };
-    let filter = position.map_or(newest, LogPosition::filter);
+    let filter = position.map_or(newest, LogCursor::filter);
     let rows = app.logs(task, &filter).await?;
     Ok(ShownLog { rows, newest: position.is_none() })
 }
@@ -83,7 +83,7 @@ pub(super) fn show(app: &App, task: &TaskDetails, log: &ShownLog) -> Markup {
         return html! { section #log data-live {} };
     }
     let to = |position: &str| app.path(&format!("/tasks/{}?log={position}#log", task.row.id));
-    let older = log.rows.first().and_then(LogPosition::older_than);
+    let older = log.rows.first().and_then(LogCursor::older_than);
     html! {
         section #log .card data-live {
             h2 { "Log" }
@@ -138,14 +138,14 @@ mod tests {
 
     #[test]
     fn pages_follow_each_other_to_the_first_line() {
-        assert_eq!(LogPosition::older_than(&row(3, 801)).as_deref(), Some("3.801"));
-        let position = LogPosition::read("3.801").unwrap();
+        assert_eq!(LogCursor::older_than(&row(3, 801)).as_deref(), Some("3.801"));
+        let position = LogCursor::read("3.801").unwrap();
         assert_eq!(position.filter().before, Some((3, 801)));
-        assert_eq!(LogPosition::older_than(&row(3, 1)).as_deref(), Some("2"));
-        assert_eq!(LogPosition::older_than(&row(1, 1)), None);
-        assert_eq!(LogPosition::read("2").unwrap().filter().before, None);
+        assert_eq!(LogCursor::older_than(&row(3, 1)).as_deref(), Some("2"));
+        assert_eq!(LogCursor::older_than(&row(1, 1)), None);
+        assert_eq!(LogCursor::read("2").unwrap().filter().before, None);
         for odd in ["", "0", "-1", "x", "1.x", "1.2.3"] {
-            assert_eq!(LogPosition::read(odd), None, "{odd}");
+            assert_eq!(LogCursor::read(odd), None, "{odd}");
         }
     }
 
