@@ -174,7 +174,7 @@ impl RetryOverride {
     /// Reads it from the context of a task; empty if there is none.
     pub fn of(context: &Json) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
-        struct Context {
+        struct RetryContext {
             #[serde(default)]
             retry: RetryOverride,
         }
@@ -182,7 +182,7 @@ impl RetryOverride {
         if context.as_str() == "{}" {
             return Ok(Self::default());
         }
-        context.decode::<Context>().map(|context| context.retry)
+        context.decode::<RetryContext>().map(|context| context.retry)
     }
 
     /// The same with another maximum.

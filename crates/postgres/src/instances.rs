@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
-use crate::failover::LogPosition;
+use crate::failover::WalPosition;
 use crate::json::JsonIn;
 use crate::session::Executor as _;
 use crate::store::{StoreInner, from_micros, micros};
@@ -72,7 +72,7 @@ impl StoreInner {
         let rows = client.query_cached(&self.schema.sql(HEARTBEAT), &[&instance.0]).await;
         let rows = rows.map_err(|e| store_error(&e))?;
         let row = rows.first().ok_or(StoreError::InstanceOver)?;
-        self.log_watch.check(LogPosition::of(row.get("log_file"), read(row, "log_bytes")));
+        self.log_watch.check(WalPosition::of(row.get("log_file"), read(row, "log_bytes")));
         let cancel_tasks: Vec<i64> = read(row, "cancel_tasks");
         let cancel_attempts: Vec<i32> = read(row, "cancel_attempts");
         let instances =

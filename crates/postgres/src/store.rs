@@ -10,7 +10,7 @@ use task_engine_store::error::StoreError;
 use tokio::runtime::Runtime;
 
 use crate::connection::{Connections, Connector, Purpose};
-use crate::failover::LogWatch;
+use crate::failover::WalWatch;
 use crate::schema::Schema;
 use crate::{encoding, pooler};
 
@@ -24,7 +24,7 @@ pub struct PgStore {
 pub(crate) struct StoreInner {
     pub(crate) connections: Connections,
     pub(crate) schema: Schema,
-    pub(crate) log_watch: LogWatch,
+    pub(crate) log_watch: WalWatch,
     _io: IoRuntime,
 }
 
@@ -77,7 +77,7 @@ impl PgStore {
             );
         }
         let connections = Connections::new(connector, behind_pooler)?;
-        let inner = StoreInner { connections, schema, log_watch: LogWatch::default(), _io: io };
+        let inner = StoreInner { connections, schema, log_watch: WalWatch::default(), _io: io };
         drop(inner.connections.work().await?);
         Ok(Self { inner: Arc::new(inner) })
     }

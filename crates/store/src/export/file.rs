@@ -227,14 +227,14 @@ impl ExportFile {
 /// The task that a line is about that could not be read as a whole.
 fn task_id_in(text: &str) -> Option<i64> {
     #[derive(Deserialize)]
-    struct TaskLine {
+    struct LineOfTask {
         task: Id,
     }
     #[derive(Deserialize)]
     struct Id {
         id: i64,
     }
-    serde_json::from_str::<TaskLine>(text).ok().map(|line| line.task.id)
+    serde_json::from_str::<LineOfTask>(text).ok().map(|line| line.task.id)
 }
 
 impl Iterator for ExportFile {
