@@ -27,6 +27,9 @@ pub use status::{ExecutionStatus, TaskStatus};
 /// function that you register with an engine; an application that only creates
 /// tasks needs none.
 ///
+/// With the crate `task-engine`, `#[derive(Serialize, Deserialize, Task)]` implements it,
+/// and `#[task(…)]` sets its options. By hand:
+///
 /// ```
 /// # extern crate task_engine_core as task_engine;
 /// #[derive(serde::Serialize, serde::Deserialize)]
@@ -65,6 +68,11 @@ pub use status::{ExecutionStatus, TaskStatus};
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a task",
+    label = "the trait `Task` is not implemented for `{Self}`",
+    note = "add `#[derive(Serialize, Deserialize, Task)]` to the type"
+)]
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// The name of the class. It selects the code that runs.
     const CLASS: &'static str;
@@ -481,7 +489,7 @@ impl Json {
         Self::encode(value)?.into_parameters()
     }
 
-    fn into_parameters(self) -> Result<Self, InvalidJson> {
+    pub(crate) fn into_parameters(self) -> Result<Self, InvalidJson> {
         if self.as_str() == "null" { Ok(Self::empty_object()) } else { self.into_object() }
     }
 }

@@ -5,9 +5,13 @@
 //! what happens then. Stores decide without a race between concurrent creations.
 //! Uniqueness is checked only at creation.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::json::Json;
 use crate::parse_error::ParseError;
@@ -48,6 +52,25 @@ impl Unique {
         Self { key: key.into(), scope: Scope::default(), on_conflict: OnConflict::default() }
     }
 
+    /// Unique by all parameters, as JSON with sorted names. Creation fails if this has
+    /// more than [`KEY_BYTES_MAX`] bytes. A key is visible, also if parameters are secret.
+    ///
+    /// ```
+    /// # extern crate task_engine_core as task_engine;
+    /// # use task_engine::Unique;
+    /// # #[derive(serde::Serialize)]
+    /// # struct Backup { disk: &'static str, all: bool }
+    /// let unique = Unique::by_parameters(&Backup { disk: "a", all: true });
+    /// assert_eq!(unique.key, r#"{"all":true,"disk":"a"}"#);
+    /// ```
+    #[must_use]
+    pub fn by_parameters(task: &impl Serialize) -> Self {
+        // The parameters are encoded before the key is needed, with the same errors; an
+        // empty key is refused.
+        let parameters = Json::encode(task).and_then(Json::into_parameters);
+        Self::by(parameters.map(|it| sorted(it.as_str())).unwrap_or_default())
+    }
+
     /// Sets which tasks conflict.
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
@@ -72,6 +95,21 @@ impl Unique {
             return Err(InvalidTask::Period);
         }
         Ok(())
+    }
+}
+
+/// JSON with the names of all objects sorted: the order in a hash map is random.
+fn sorted(text: &str) -> String {
+    let of_raw = |raw: &RawValue| sorted(raw.get());
+    if let Ok(object) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
+        let fields = object
+            .into_iter()
+            .map(|(name, value)| format!("{}:{}", serde_json::Value::from(name), of_raw(value)));
+        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+    } else if let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(text) {
+        format!("[{}]", list.into_iter().map(of_raw).collect::<Vec<_>>().join(","))
+    } else {
+        text.to_owned()
     }
 }
 
@@ -253,6 +291,21 @@ mod tests {
             let error = Unique::by("a").scope(Scope::Within(bad)).check().unwrap_err().to_string();
             assert!(error.contains("100 years"), "{error}");
         }
+    }
+
+    #[test]
+    fn parameters_as_key_are_sorted() {
+        use std::collections::HashMap;
+        let names: HashMap<String, u128> =
+            ["b\"", "a", "c"].map(|name| (name.into(), u128::MAX)).into();
+        let huge = u128::MAX;
+        let expected = format!(r#"{{"a":{huge},"b\"":{huge},"c":{huge}}}"#);
+        assert_eq!(Unique::by_parameters(&names).key, expected);
+        let nested = [("list", [serde_json::json!({"y": [], "x": null})])];
+        let nested: HashMap<_, _> = nested.into();
+        assert_eq!(Unique::by_parameters(&nested).key, r#"{"list":[{"x":null,"y":[]}]}"#);
+        assert_eq!(Unique::by_parameters(&()).key, "{}");
+        assert!(Unique::by_parameters(&7).check().is_err());
     }
 
     #[test]

@@ -45,6 +45,7 @@
 //! # Features
 //! | feature | | what it adds |
 //! |---|---|---|
+//! | `derive` | default | [`#[derive(Task)]`](derive@Task) |
 //! | `postgres` | default | tasks in PostgreSQL: [`postgres`] |
 //! | `sqlite` | default | tasks in a file of SQLite, which is built in: [`sqlite`] |
 //! | `sqlx` | | creation and completion inside a transaction of sqlx 0.9 (not 0.8) on PostgreSQL; needs Rust 1.94, as sqlx does |
@@ -139,6 +140,8 @@ pub use task_engine_core::task::{
     Due, InvalidTask, NewTask, Task, TaskId, TaskOptions, TaskStatus,
 };
 pub use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
+#[cfg(feature = "derive")]
+pub use task_engine_macros::Task;
 /// The contract of stores, and its rows.
 #[doc(no_inline)]
 pub use task_engine_store as store;

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::root;
 
-const PUBLISHED: [&str; 8] = [
+const PUBLISHED: [&str; 9] = [
     "task-engine-core",
+    "task-engine-macros",
     "task-engine-store",
     "task-engine-operations",
     "task-engine-postgres",

@@ -1,0 +1,21 @@
+use serde::{Deserialize, Serialize};
+use task_engine::{Client, Context, Engine, Failure};
+
+#[derive(Serialize, Deserialize)]
+struct SendMail {
+    to: String,
+}
+
+async fn send_mail(_: SendMail, _: Context<()>) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn register(engine: Engine<()>) -> Engine<()> {
+    engine.handle(send_mail)
+}
+
+async fn create(client: Client) {
+    let _ = client.create(SendMail { to: "ada".into() }).await;
+}
+
+fn main() {}
