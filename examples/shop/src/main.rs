@@ -320,7 +320,7 @@ mod tests {
         sqlx::raw_sql(TABLES).execute(&db).await?;
         let store = PgStore::connect(&url).await?;
         let pool = db.clone();
-        Ok((Harness::on(store, |tasks| engine(&tasks, pool)).await, db))
+        Ok((Harness::on(store, |tasks| engine(tasks, pool)).await, db))
     }
 
     async fn place(db: &PgPool, cents: i64) -> anyhow::Result<i64> {
@@ -356,7 +356,7 @@ mod tests {
     #[tokio::test]
     async fn import_counts_its_products() -> anyhow::Result<()> {
         let db = PgPool::connect_lazy("postgres://unused")?;
-        let harness = Harness::new(|tasks| engine(&tasks, db)).await;
+        let harness = Harness::new(|tasks| engine(tasks, db)).await;
         let done = harness.perform(ImportProducts { products: 3 }).await;
         assert_eq!(done.result::<u32>(), Ok(3));
         Ok(())
