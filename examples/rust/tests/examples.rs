@@ -77,9 +77,9 @@ async fn start() {
         }
     };
     assert_eq!(tokio::time::timeout(TIMEOUT, done(1)).await.unwrap(), "\"Hello Ada!\"");
-    let client = TaskEngine::new(SqliteStore::open(&file).unwrap());
+    let tasks = TaskEngine::new(SqliteStore::open(&file).unwrap());
     let grace = NewTask::new("greet", Json::parse(r#"{"name": "Grace"}"#).unwrap()).unwrap();
-    client.create_many(&[grace]).await.unwrap();
+    tasks.create_many(&[grace]).await.unwrap();
     assert_eq!(tokio::time::timeout(TIMEOUT, done(2)).await.unwrap(), "\"Hello Grace!\"");
     let pid = rustix::process::Pid::from_child(&process);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

@@ -15,6 +15,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -77,18 +78,16 @@ struct ReportSales;
 
 // ---- Their code ----------------------------------------------------------------------
 
-/// The payment, the next task and the end of this task are one commit.
+/// The state of the order, the next task and the end of this task are one commit.
 async fn charge(task: Charge, cx: Context<PgPool>) -> Result<(), Failure> {
-    let mut tx = cx.state().begin().await?;
-    let cents: i64 = sqlx::query_scalar("SELECT cents FROM orders WHERE id = $1")
-        .bind(task.order)
-        .fetch_one(&mut *tx)
-        .await?;
+    let cents = sqlx::query_scalar("SELECT cents FROM orders WHERE id = $1").bind(task.order);
+    let cents: i64 = cents.fetch_one(cx.state()).await?;
     if cents <= 0 {
         let message = format!("order {} is not charged: {cents} cents", task.order);
         return Err(Failure::no_retry(message));
     }
     pay(task.order, cents).await?;
+    let mut tx = cx.state().begin().await?;
     set_state(&mut tx, task.order, "charged").await?;
     cx.create(Ship { order: task.order }).in_tx(&mut tx).await?;
     cx.complete_in(&mut tx, &()).await?; // last, and with `?`
@@ -275,7 +274,7 @@ async fn main() -> anyhow::Result<()> {
     });
 
     // One pool for requests and tasks. An engine has a few connections of its own.
-    let url = std::env::var("DATABASE_URL")?;
+    let url = std::env::var("DATABASE_URL").context("set DATABASE_URL to a PostgreSQL")?;
     let db = PgPool::connect(&url).await?;
     sqlx::raw_sql(TABLES).execute(&db).await?;
     let tasks = TaskEngine::from_pool(&url, db.clone())?;
