@@ -170,6 +170,8 @@ pub use stop::{StopHandle, Stopped};
 
 pub use crate::creation_hook::{CreationHook, Refusal};
 pub use create::{Create, CreateError};
+// For the command line.
+#[doc(hidden)]
 pub use database_url::DatabaseUrl;
 #[cfg(feature = "postgres")]
 pub use pool::CreationPool;
@@ -194,9 +196,7 @@ pub use task_engine_macros::Task;
 /// The contract of stores, and its rows.
 #[doc(no_inline)]
 pub use task_engine_store as store;
-pub use task_engine_store::contract::{
-    CancelReport, EngineStore, OperatorStore, ReadStore, Store, StoreBase,
-};
+pub use task_engine_store::contract::{CancelReport, Store};
 pub use task_engine_store::error::StoreError;
 pub use tasks::TaskEngine;
 pub use transaction::Transaction;
