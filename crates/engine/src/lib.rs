@@ -68,6 +68,8 @@
 // - `hook`, `hooks`: code around executions;
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 mod admission;
+mod backoff;
+mod claims;
 mod classes;
 pub mod complete;
 mod context;
@@ -91,8 +93,9 @@ mod panic;
 #[cfg(feature = "postgres")]
 mod pool;
 mod pools;
+mod progress;
 mod record;
-mod report;
+mod recover;
 mod retention;
 mod rollup;
 mod running;
@@ -133,7 +136,7 @@ pub use task_engine_core::attempt::TaskError;
 pub use task_engine_core::flow::Origin;
 pub use task_engine_core::instance::Recovery;
 pub use task_engine_core::json::{InvalidJson, Json};
-pub use task_engine_core::report::LogLevel;
+pub use task_engine_core::progress::LogLevel;
 pub use task_engine_core::retry::{RetryOverride, RetryRule};
 pub use task_engine_core::schedule::{Missed, Overlap, Schedule};
 pub use task_engine_core::task::{

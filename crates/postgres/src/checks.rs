@@ -20,8 +20,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
+use crate::executor::Executor as _;
 use crate::locks::OpenTransaction;
-use crate::session::Executor as _;
 use crate::store::{StoreInner, from_micros};
 
 const SQL: &str = include_str!("../sql/operators/checks.sql");
@@ -271,7 +271,7 @@ impl StoreInner {
             newest: TaskId(row.get("newest")),
         });
         let failed: Vec<_> = failed.collect();
-        let held = self.query_briefly(crate::watch::HELD, &[]).await?;
+        let held = self.query_briefly(crate::activity::HELD, &[]).await?;
         let now = self.query_briefly("SELECT clock_timestamp() AS now", &[]).await?;
         let late = self.query_briefly(LATE_SCHEDULES, &[]).await?;
         let late = late.iter().map(|row| (row.get("name"), us(row, "late_us"), row.get("waits")));
@@ -286,7 +286,7 @@ impl StoreInner {
             due_schedules: late.collect(),
             failed_and_more: failed.iter().map(|one| one.tasks).sum::<i64>() >= limit,
             failed,
-            held: held.iter().map(crate::watch::held_attempt).collect(),
+            held: held.iter().map(crate::activity::held_attempt).collect(),
             now: now.first().map_or(Timestamp::UNIX_EPOCH, |row| row.get("now")),
         })
     }

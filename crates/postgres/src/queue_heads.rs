@@ -7,7 +7,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::Executor as _;
+use crate::executor::Executor as _;
 use crate::store::{StoreInner, from_micros};
 use crate::value::{RawTime, read};
 

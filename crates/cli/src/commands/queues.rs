@@ -11,10 +11,10 @@ use task_engine_core::queue::{QueueService, check_queue_name, queue_services};
 use task_engine_operations::OperationOutcome;
 use task_engine_operations::queues::is_known;
 
-use crate::change::operator;
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
 use crate::escape::{escape, summary};
+use crate::operations::operator;
 use crate::table::table;
 
 /// List queues; pause and resume them

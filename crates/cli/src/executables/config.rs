@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use task_engine::{RetryRule, Schedule, TaskOptions};
 use task_engine_core::json::BYTES_MAX;
+use task_engine_core::progress::LINES_MAX;
 use task_engine_core::queue::check_queue_name;
-use task_engine_core::report::LINES_MAX;
 use task_engine_core::secret;
 use task_engine_core::suggest::nearest;
 use task_engine_core::task::NAME_BYTES_MAX;

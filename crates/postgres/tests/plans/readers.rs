@@ -21,7 +21,7 @@ async fn queues_are_counted_by_index_ranges() {
 #[tokio::test]
 async fn log_is_range_of_key() {
     let client = tables().await;
-    let file = include_str!("../../sql/engine/report.sql");
+    let file = include_str!("../../sql/engine/progress.sql");
     for name in ["logs", "logs_newest"] {
         let plan = plan(&client, name, statement(file, name), "1, 0, 0, 2, 0, 10").await;
         assert_by_keys(&plan, &["execution_logs l"]);

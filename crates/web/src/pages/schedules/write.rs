@@ -10,12 +10,12 @@ use task_engine_store::schedules::ScheduleError;
 
 use super::form::{FieldErrors, ScheduleForm, StoredSchedule, field_errors_of};
 use super::{one, preview};
-use crate::action::perform;
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::pages::actions::FormFields;
+use crate::operation::perform;
 use crate::pages::links;
+use crate::pages::operations::FormFields;
 
 /// Suggested time zones; every other IANA name is accepted, too.
 const ZONES: [&str; 28] = [
@@ -194,7 +194,7 @@ async fn page(
             }
             section .card {
                 h2 { "Next slots" }
-                div #preview { (preview::of(app, &form.rule, &form.time_zone)) }
+                div #preview { (preview::slots(app, &form.rule, &form.time_zone)) }
             }
         }
     };
