@@ -79,7 +79,7 @@ mod tests {
 
     async fn harness(debts: &[(&'static str, i64)]) -> Harness<App> {
         let app = App { debts: debts.to_vec(), stop: StopHandle::new() };
-        Harness::new(|tasks| engine(&tasks, app)).await
+        Harness::new(|tasks| engine(tasks, app)).await
     }
 
     fn remind(customer: &str) -> Remind {

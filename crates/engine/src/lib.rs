@@ -46,6 +46,7 @@
 //! | feature | | what it adds |
 //! |---|---|---|
 //! | `derive` | default | [`#[derive(Task)]`](derive@Task) |
+//! | `engine` | default | engines, which run tasks; without it, an application creates and reads them |
 //! | `postgres` | default | tasks in PostgreSQL: [`postgres`] |
 //! | `sqlite` | default | tasks in a file of SQLite, which is built in: [`sqlite`] |
 //! | `sqlx` | | creation and completion inside a transaction of sqlx 0.9 (not 0.8) on PostgreSQL; needs Rust 1.94, as sqlx does |
@@ -57,69 +58,111 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// - `tasks`, `create`, `transaction`, `pool`, `database_url`, `creation_hook`: what an
+//   application without an engine needs;
 // - `engine`: the engine and its settings; `session`: one registration of an engine,
 //   and how its parts are connected;
-// - `handler`, `run`, `failure`: what a handler sees;
+// - `handler`, `context`, `failure`: what a handler sees;
 // - `pools`: which workers serve which queues;
 // - `dispatch` → `execute` → `record`: the path of a task through an engine;
 //   `complete`, `settle`: an end in a transaction of the application;
-// - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `rollup`, `retention`:
+// - `heartbeat`, `admission`, `recover`, `wake_up`, `schedule`, `progress`, `rollup`, `retention`:
 //   background work; `stop`: how it ends;
 // - `hook`, `hooks`: code around executions;
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
+#[cfg(feature = "engine")]
 mod admission;
+#[cfg(feature = "engine")]
 mod backoff;
+#[cfg(feature = "engine")]
 mod claims;
+#[cfg(feature = "engine")]
 mod classes;
+#[cfg(feature = "engine")]
 pub mod complete;
+#[cfg(feature = "engine")]
 mod context;
 mod create;
 pub mod creation_hook;
 mod database_url;
+#[cfg(feature = "engine")]
 mod dispatch;
+#[cfg(feature = "engine")]
 mod engine;
+#[cfg(feature = "engine")]
 mod engine_error;
+#[cfg(feature = "engine")]
 mod execute;
+#[cfg(feature = "engine")]
 mod failure;
+#[cfg(feature = "engine")]
 mod handler;
+#[cfg(feature = "engine")]
 mod heartbeat;
+#[cfg(feature = "engine")]
 mod hook;
+#[cfg(feature = "engine")]
 pub mod hooks;
+#[cfg(feature = "engine")]
 mod lifecycle;
+#[cfg(feature = "engine")]
 mod measure;
 #[cfg(feature = "otlp")]
 pub mod otlp;
+#[cfg(feature = "engine")]
 mod panic;
 #[cfg(feature = "postgres")]
 mod pool;
+#[cfg(feature = "engine")]
 mod pools;
+#[cfg(feature = "engine")]
 mod progress;
+#[cfg(feature = "engine")]
 mod record;
+#[cfg(feature = "engine")]
 mod recover;
+#[cfg(feature = "engine")]
 mod retention;
+#[cfg(feature = "engine")]
 mod rollup;
+#[cfg(feature = "engine")]
 mod running;
+#[cfg(feature = "engine")]
 mod session;
 // The tasks of the book: for the command line, the demo, and tests.
+#[cfg(feature = "engine")]
 #[doc(hidden)]
 pub mod samples;
+#[cfg(feature = "engine")]
 mod schedule;
+#[cfg(feature = "engine")]
 mod settle;
+#[cfg(feature = "engine")]
 mod stop;
 mod tasks;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "engine")]
 mod trace;
 mod transaction;
+#[cfg(feature = "engine")]
 mod wake_up;
 
+#[cfg(feature = "engine")]
 pub use context::Context;
+#[cfg(feature = "engine")]
 pub use engine::Engine;
+#[cfg(feature = "engine")]
 pub use engine_error::EngineError;
+#[cfg(feature = "engine")]
 pub use failure::Failure;
+#[cfg(feature = "engine")]
 pub use handler::{BlockingHandler, Handler};
+#[cfg(feature = "engine")]
 pub use hook::Hook;
+#[cfg(feature = "engine")]
 pub use lifecycle::RunningEngine;
+#[cfg(feature = "engine")]
 pub use stop::{StopHandle, Stopped};
 
 pub use crate::creation_hook::{CreationHook, Refusal};

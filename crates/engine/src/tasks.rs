@@ -14,6 +14,7 @@ use task_engine_store::schedules::Schedules;
 use crate::create::{Create, CreateError};
 use crate::creation_hook::{CreationHook, CreationHooks};
 use crate::database_url::DatabaseUrl;
+#[cfg(feature = "engine")]
 use crate::engine::Engine;
 #[cfg(feature = "postgres")]
 use crate::pool::CreationPool;
@@ -116,6 +117,7 @@ impl TaskEngine {
     }
 
     /// An engine for these tasks, with the application's state: see [`Engine`].
+    #[cfg(feature = "engine")]
     pub fn engine<S: Send + Sync + 'static>(&self, state: S) -> Engine<S> {
         Engine::new(self.clone(), state)
     }
@@ -220,6 +222,7 @@ impl TaskEngine {
     }
 
     /// The same, whose tasks have this parent: for [`Context::tasks`](crate::Context::tasks).
+    #[cfg(feature = "engine")]
     pub(crate) fn within(&self, parent: Origin) -> Self {
         Self { parent: Some(Arc::new(parent)), ..self.clone() }
     }

@@ -35,9 +35,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
 //! // Give it the function with which the application makes its engine.
-//! let harness = Harness::new(|store| {
-//!     TaskEngine::new(store).engine(()).handle(register).handle(greet)
-//! }).await;
+//! let harness = Harness::new(|tasks| tasks.engine(()).handle(register).handle(greet)).await;
 //!
 //! // One task.
 //! let done = harness.perform(Register { name: "Ada".into() }).await;

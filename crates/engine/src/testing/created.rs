@@ -232,7 +232,7 @@ pub(super) fn others(classes: Vec<String>) -> String {
 /// # let folder = std::env::temp_dir().join(format!("created_in {}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// # let file = folder.join("app.db");
-/// let harness = Harness::open(&file, |store| TaskEngine::new(store).engine(())).await;
+/// let harness = Harness::open(&file, |tasks| tasks.engine(())).await;
 /// let mut connection = rusqlite::Connection::open(&file)?;
 /// connection.execute_batch("CREATE TABLE orders (customer)")?;
 /// let transaction = connection.transaction()?;

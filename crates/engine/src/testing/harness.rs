@@ -48,7 +48,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     ///
     /// # Panics
     /// If the engine could not start either: two handlers for a class, for one.
-    pub async fn new(engine: impl FnOnce(TaskEngine) -> Engine<S>) -> Self {
+    pub async fn new(engine: impl FnOnce(&TaskEngine) -> Engine<S>) -> Self {
         let store = SqliteStore::open_in_memory();
         let store = store.unwrap_or_else(|error| panic!("no database in memory: {error}"));
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
@@ -61,7 +61,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// As [`Harness::new`], and if the file cannot be opened.
     pub async fn open(
         path: impl AsRef<Path>,
-        engine: impl FnOnce(TaskEngine) -> Engine<S>,
+        engine: impl FnOnce(&TaskEngine) -> Engine<S>,
     ) -> Self {
         let store = SqliteStore::open(path).unwrap_or_else(|error| panic!("{error}"));
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
@@ -74,7 +74,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// As [`Harness::new`], and if the store cannot be reached.
     pub async fn on(
         store: impl Into<Arc<dyn Store>>,
-        engine: impl FnOnce(TaskEngine) -> Engine<S>,
+        engine: impl FnOnce(&TaskEngine) -> Engine<S>,
     ) -> Self {
         Self::begin(store.into(), None, engine).await
     }
@@ -82,9 +82,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
     async fn begin(
         store: Arc<dyn Store>,
         sqlite: Option<SqliteStore>,
-        engine: impl FnOnce(TaskEngine) -> Engine<S>,
+        engine: impl FnOnce(&TaskEngine) -> Engine<S>,
     ) -> Self {
-        let prepared = engine(TaskEngine::new(store.clone())).prepare();
+        let prepared = engine(&TaskEngine::new(store.clone())).prepare();
         let engine =
             prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         assert!(

@@ -117,7 +117,7 @@ impl Hook<App> for AddOne {
 }
 
 /// As an application makes its engine, for production and for tests.
-pub(crate) fn engine(tasks: TaskEngine) -> Engine<App> {
+pub(crate) fn engine(tasks: &TaskEngine) -> Engine<App> {
     tasks
         .engine(App::default())
         .handle(send_mail)

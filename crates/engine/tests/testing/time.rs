@@ -80,7 +80,7 @@ async fn application_shares_moved_clock() {
 async fn clock_move_wakes_real_engine() {
     let harness = harness().await;
     let id = harness.tasks().create(mail("later")).after(HOUR).await.unwrap();
-    let engine = engine(harness.tasks());
+    let engine = engine(&harness.tasks());
     let stop = engine.stop_handle();
     let running = tokio::spawn(engine.run_until(std::future::pending()));
     harness.advance(HOUR).await;

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use task_engine::{Client, Context, Engine, Failure};
+use task_engine::{Context, Engine, Failure, TaskEngine};
 
 #[derive(Serialize, Deserialize)]
 struct SendMail {
@@ -14,8 +14,8 @@ fn register(engine: Engine<()>) -> Engine<()> {
     engine.handle(send_mail)
 }
 
-async fn create(client: Client) {
-    let _ = client.create(SendMail { to: "ada".into() }).await;
+async fn create(tasks: TaskEngine) {
+    let _ = tasks.create(SendMail { to: "ada".into() }).await;
 }
 
 fn main() {}

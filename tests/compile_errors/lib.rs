@@ -2,7 +2,9 @@
 //! application and says what to write.
 //!
 //! After an intended change of a message, write the new ones and read them:
-//! `TRYBUILD=overwrite cargo test -p task-engine --test compile_errors`.
+//! `TRYBUILD=overwrite cargo test -p task-engine-compile-errors`.
+
+#![cfg(test)]
 
 use std::process::Command;
 
@@ -17,5 +19,5 @@ fn mistakes_have_helpful_messages() {
         eprintln!("NOT RUN: the messages are of {WRITTEN_BY}x, this is {compiler}");
         return;
     }
-    trybuild::TestCases::new().compile_fail("tests/compile/*.rs");
+    trybuild::TestCases::new().compile_fail("cases/*.rs");
 }
