@@ -181,7 +181,7 @@ pub(crate) fn status_of(
 pub(crate) fn filter(words: &[String]) -> Result<Filter, CliError> {
     Filter::parse_words(words, now().time_zone()).map_err(|(word, bad)| {
         let arrow = " ".repeat(bad.at - 1);
-        CliError::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
+        CliError::Usage(format!("invalid filter {bad}\n  {word}\n  {arrow}^"))
     })
 }
 

@@ -115,7 +115,7 @@ impl ResultRecorder {
         self.reports.flush_at_end().await;
         let finished = self.claims.take_finished();
         if let Err(error) = self.store.record(&[], &finished).await {
-            tracing::debug!("finished claims are left to the next sweep: {error}");
+            tracing::debug!("finished claims are left to the next heartbeat: {error}");
         }
         totals
     }

@@ -149,7 +149,7 @@ impl Settler {
             return;
         }
         if let Err(error) = self.store.record(&[], &finished).await {
-            tracing::debug!("finished claims are left to the next sweep: {error}");
+            tracing::debug!("finished claims are left to the next heartbeat: {error}");
             self.claims.keep_finished(finished);
         }
     }

@@ -48,7 +48,7 @@ const TRANSACTION_AGE_WRONG: i64 = 1_500_000_000;
 
 impl StoreInner {
     pub(crate) async fn checks(&self, depth: CheckDepth) -> Result<Vec<Check>, StoreError> {
-        let mut checks = self.server().await?;
+        let mut checks = self.check_server().await?;
         let tables = self.tables_version().await;
         let has_tables = tables.verdict == Verdict::Ok;
         checks.push(tables);
@@ -90,7 +90,7 @@ impl StoreInner {
         rows.map_err(|e| store_error(&e))
     }
 
-    async fn server(&self) -> Result<Vec<Check>, StoreError> {
+    async fn check_server(&self) -> Result<Vec<Check>, StoreError> {
         // The first one may open a connection.
         let client = self.connections.work().await?;
         let begun = Instant::now();

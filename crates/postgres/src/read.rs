@@ -130,7 +130,7 @@ fn execution_row(row: &Row) -> ExecutionRow {
         retry_at: read(row, "retry_at"),
         progress: progress(row),
         log_lines: read(row, "log_lines"),
-        cancel: cancel(row),
+        cancel: cancel_row(row),
     }
 }
 
@@ -142,7 +142,7 @@ fn progress(row: &Row) -> Option<ProgressRow> {
     })
 }
 
-fn cancel(row: &Row) -> Option<CancelRow> {
+fn cancel_row(row: &Row) -> Option<CancelRow> {
     let answer = row.get::<_, Option<&str>>("answer").and_then(|word| word.parse().ok());
     Some(CancelRow {
         requested_at: read::<Option<jiff::Timestamp>>(row, "cancel_requested_at")?,

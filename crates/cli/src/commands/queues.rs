@@ -150,7 +150,7 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
     out.flush()?;
     if !is_known(&*store, pause.queue()).await? {
         console.message(format_args!(
-            "Queue {name} has no tasks, and no engine serves it; the pause is for later ones."
+            "Queue {name} has no tasks, and no engine serves it; the pause applies to future tasks."
         ));
     }
     console.message(format_args!(
