@@ -12,13 +12,9 @@ use task_engine::core::progress::LogFilter;
 use task_engine::core::task::TaskDetails;
 use task_engine::{Context, Failure, StoreError, Task, TaskEngine, TaskId};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Import {
     files: u32,
-}
-
-impl Task for Import {
-    const CLASS: &'static str = "import";
 }
 
 async fn import(task: Import, cx: Context<()>) -> Result<u32, Failure> {

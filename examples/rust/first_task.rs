@@ -7,13 +7,9 @@
 use serde::{Deserialize, Serialize};
 use task_engine::{Context, Failure, StopHandle, Task, TaskEngine};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Greet {
     name: String,
-}
-
-impl Task for Greet {
-    const CLASS: &'static str = "greet";
 }
 
 /// The state of the application is the handle that stops the engine.

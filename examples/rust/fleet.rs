@@ -15,13 +15,9 @@ use task_engine::{Context, Failure, NewTask, StopHandle, Task, TaskEngine};
 
 const TASKS: usize = 300;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Square {
     number: u64,
-}
-
-impl Task for Square {
-    const CLASS: &'static str = "square";
 }
 
 #[derive(Default)]

@@ -11,13 +11,9 @@ use task_engine::{
     Context, CreationHook, Failure, Hook, NewTask, Refusal, StopHandle, Task, TaskEngine,
 };
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Invoice {
     number: u32,
-}
-
-impl Task for Invoice {
-    const CLASS: &'static str = "invoice";
 }
 
 /// In the creator: adds the tenant to every task.

@@ -11,23 +11,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::tokio_postgres;
-use task_engine::{
-    Context, Failure, NewTask, RetryRule, Task, TaskEngine, TaskOptions, TaskStatus,
-};
+use task_engine::{Context, Failure, NewTask, Task, TaskEngine, TaskStatus};
 
 const PAYMENTS: i64 = 20;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
+#[task(retries = 5, backoff = "10ms")]
 struct Pay {
     number: i64,
-}
-
-impl Task for Pay {
-    const CLASS: &'static str = "pay";
-
-    fn options() -> TaskOptions {
-        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(10), 5))
-    }
 }
 
 struct App {

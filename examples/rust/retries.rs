@@ -8,21 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::{Context, Failure, RetryRule, StopHandle, Task, TaskEngine, TaskOptions};
+use task_engine::{Context, Failure, StopHandle, Task, TaskEngine};
 
-#[derive(Serialize, Deserialize)]
+/// At most three more times, a tenth of a second apart. The default is ten retries over
+/// seventeen hours.
+#[derive(Serialize, Deserialize, Task)]
+#[task(retries = 3, backoff = "100ms")]
 struct Download {
     url: String,
-}
-
-impl Task for Download {
-    const CLASS: &'static str = "download";
-
-    /// At most three more times, a tenth of a second apart. The default is ten
-    /// retries over seventeen hours.
-    fn options() -> TaskOptions {
-        TaskOptions::default().retry(RetryRule::every(Duration::from_millis(100), 3))
-    }
 }
 
 /// The number of tasks that have not ended.

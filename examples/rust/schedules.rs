@@ -11,13 +11,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use task_engine::{Context, Failure, Missed, Overlap, Schedule, StopHandle, Task, TaskEngine};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct Measure {
     sensor: String,
-}
-
-impl Task for Measure {
-    const CLASS: &'static str = "measure";
 }
 
 #[derive(Default)]

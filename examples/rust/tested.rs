@@ -9,21 +9,13 @@
 use serde::{Deserialize, Serialize};
 use task_engine::{Context, Engine, Failure, Schedule, StopHandle, Task, TaskEngine};
 
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize, Task)]
 struct Remind {
     customer: String,
 }
 
-impl Task for Remind {
-    const CLASS: &'static str = "remind";
-}
-
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Task)]
 struct FindDebtors;
-
-impl Task for FindDebtors {
-    const CLASS: &'static str = "find_debtors";
-}
 
 /// State of the application; tests pass other customers.
 struct App {

@@ -11,12 +11,8 @@
 //! use serde::{Deserialize, Serialize};
 //! use task_engine::{Failure, Context, Task, postgres::tokio_postgres};
 //!
-//! #[derive(Serialize, Deserialize)]
+//! #[derive(Serialize, Deserialize, Task)]
 //! struct Transfer { from: i64, to: i64, cents: i64 }
-//!
-//! impl Task for Transfer {
-//!     const CLASS: &'static str = "transfer";
-//! }
 //!
 //! struct App { url: String }
 //!

@@ -29,16 +29,14 @@ use crate::transaction::Transaction;
 /// ```
 /// use task_engine::{Failure, Context, Task};
 ///
-/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # #[derive(serde::Serialize, serde::Deserialize, Task)]
 /// # struct SendMail { to: String }
-/// # impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
 /// # struct Mailer;
 /// # impl Mailer { async fn send(&self, _: &str) -> Result<(), std::io::Error> { Ok(()) } }
 /// struct App { mailer: Mailer }
 ///
-/// #[derive(serde::Serialize, serde::Deserialize)]
+/// #[derive(serde::Serialize, serde::Deserialize, Task)]
 /// struct Newsletter { readers: Vec<String> }
-/// impl Task for Newsletter { const CLASS: &'static str = "newsletter"; }
 ///
 /// async fn newsletter(task: Newsletter, cx: Context<App>) -> Result<(), Failure> {
 ///     for (n, reader) in task.readers.iter().enumerate() {
@@ -268,7 +266,7 @@ impl<S> Clone for Context<S> {
 
 impl<S> fmt::Debug for Context<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run")
+        f.debug_struct("Context")
             .field("id", &self.id)
             .field("class", &self.class)
             .field("retry_number", &self.retry_number)

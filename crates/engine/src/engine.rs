@@ -38,9 +38,8 @@ use crate::tasks::TaskEngine;
 /// use serde::{Deserialize, Serialize};
 /// use task_engine::{Context, Failure, StopHandle, Task, TaskEngine};
 ///
-/// #[derive(Serialize, Deserialize)]
+/// #[derive(Serialize, Deserialize, Task)]
 /// struct Resize { width: u32 }
-/// impl Task for Resize { const CLASS: &'static str = "resize"; }
 ///
 /// struct App { stop: StopHandle }
 ///
@@ -256,9 +255,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
     ///
     /// ```
     /// # use task_engine::{Engine, Schedule, Task};
-    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
     /// # struct Tidy;
-    /// # impl Task for Tidy { const CLASS: &'static str = "tidy"; }
     /// # fn example(engine: Engine<()>) -> Engine<()> {
     /// engine.schedule(Schedule::cron("tidy", "30 4 * * *").time_zone("Europe/Paris").task(&Tidy))
     /// # }
@@ -277,15 +275,12 @@ impl<S: Send + Sync + 'static> Engine<S> {
     ///
     /// ```
     /// # use task_engine::{Context, Engine, Failure, Task};
-    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
     /// # struct SendMail { to: String }
-    /// # impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
-    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
     /// # struct Add { a: i64, b: i64 }
-    /// # impl Task for Add { const CLASS: &'static str = "add"; }
-    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
     /// # struct Tidy;
-    /// # impl Task for Tidy { const CLASS: &'static str = "tidy"; }
     /// # struct App;
     /// async fn send_mail(task: SendMail, cx: Context<App>) -> Result<(), std::io::Error> {
     ///     cx.log(format!("to {}", task.to));
@@ -315,9 +310,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// ```
     /// # use std::time::Duration;
     /// # use task_engine::{Engine, Failure, Context, Task};
-    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
     /// # struct Call;
-    /// # impl Task for Call { const CLASS: &'static str = "call"; }
     /// # async fn call(_: Call, _: Context<()>) -> Result<(), Failure> { Ok(()) }
     /// # fn example(engine: Engine<()>) -> Engine<()> {
     /// // Network errors are retried without limit, others never.
@@ -340,9 +334,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
     ///
     /// ```
     /// # use task_engine::{Engine, Failure, Context, Task};
-    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
     /// # struct Checksum { file: String }
-    /// # impl Task for Checksum { const CLASS: &'static str = "checksum"; }
     /// fn checksum(task: Checksum, cx: Context<()>) -> Result<u64, Failure> {
     ///     let mut sum = 0_u64;
     ///     for byte in std::fs::read(&task.file)? {

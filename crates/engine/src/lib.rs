@@ -2,22 +2,22 @@
 //! applications create tasks, engines execute them and record how each attempt ended.
 //!
 //! ```no_run
+//! use serde::{Deserialize, Serialize};
 //! use task_engine::{Failure, Task, TaskEngine};
 //!
-//! #[derive(serde::Serialize, serde::Deserialize)]
-//! struct Greet { name: String }
-//! impl Task for Greet { const CLASS: &'static str = "greet"; }
+//! #[derive(Serialize, Deserialize, Task)]
+//! struct Greet { name: String }                                // the stored parameters
 //!
 //! async fn greet(task: Greet) -> Result<String, Failure> {
-//!     Ok(format!("Hello {}!", task.name)) // any `Serialize` is a result, any error a `Failure`
+//!     Ok(format!("Hello {}!", task.name))                      // the stored result
 //! }
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let tasks = TaskEngine::connect("sqlite:tasks.db").await?; // or postgres://…
-//!     tasks.migrate().await?;
+//!     let tasks = TaskEngine::connect("sqlite:tasks.db").await?;   // or postgres://…
+//!     tasks.migrate().await?;                                  // creates the tables
 //!     tasks.create(Greet { name: "Ada".into() }).await?;
-//!     tasks.engine(()).handle(greet).run().await?; // until SIGTERM or Ctrl-C
+//!     tasks.engine(()).handle(greet).run().await?;             // until SIGTERM or Ctrl-C
 //!     Ok(())
 //! }
 //! ```
@@ -35,6 +35,9 @@
 //! | put code around executions, or around creation | [`Hook`], [`hooks`], [`CreationHook`] |
 //! | test it | [`testing`] |
 //! | read tasks back, search, repair | [`Store`], [`store`] |
+//!
+//! Points in time are [`jiff::Timestamp`]s. [`jiff`] is re-exported, so that an application
+//! uses the same version.
 //!
 //! The [guide] explains more: the guarantees when machines fail, operation, the
 //! command line, and the dashboard ([`task-engine-web`]).
@@ -62,6 +65,7 @@
 //   application without an engine needs;
 // - `engine`: the engine and its settings; `session`: one registration of an engine,
 //   and how its parts are connected;
+// - `lifecycle`: how an engine is started, and its end;
 // - `handler`, `context`, `failure`: what a handler sees;
 // - `pools`: which workers serve which queues;
 // - `dispatch` → `execute` → `record`: the path of a task through an engine;
@@ -148,6 +152,11 @@ mod transaction;
 #[cfg(feature = "engine")]
 mod wake_up;
 
+/// Times in signatures: [`Create::at`] and the rows of tasks use
+/// [`Timestamp`](jiff::Timestamp).
+#[doc(no_inline)]
+pub use jiff;
+
 #[cfg(feature = "engine")]
 pub use context::Context;
 #[cfg(feature = "engine")]
@@ -167,6 +176,8 @@ pub use stop::{StopHandle, Stopped};
 
 pub use crate::creation_hook::{CreationHook, Refusal};
 pub use create::{Create, CreateError};
+// For the command line.
+#[doc(hidden)]
 pub use database_url::DatabaseUrl;
 #[cfg(feature = "postgres")]
 pub use pool::CreationPool;
@@ -191,9 +202,7 @@ pub use task_engine_macros::Task;
 /// The contract of stores, and its rows.
 #[doc(no_inline)]
 pub use task_engine_store as store;
-pub use task_engine_store::contract::{
-    CancelReport, EngineStore, OperatorStore, ReadStore, Store, StoreBase,
-};
+pub use task_engine_store::contract::{CancelReport, Store};
 pub use task_engine_store::error::StoreError;
 pub use tasks::TaskEngine;
 pub use transaction::Transaction;

@@ -27,9 +27,8 @@ use crate::transaction::Transaction;
 /// use std::time::Duration;
 /// use task_engine::{NewTask, Task, TaskEngine};
 ///
-/// #[derive(serde::Serialize, serde::Deserialize)]
+/// #[derive(serde::Serialize, serde::Deserialize, Task)]
 /// struct SendMail { to: String }
-/// impl Task for SendMail { const CLASS: &'static str = "send_mail"; }
 ///
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

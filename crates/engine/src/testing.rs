@@ -9,15 +9,13 @@
 //! ```
 //! use serde::{Deserialize, Serialize};
 //! use task_engine::testing::Harness;
-//! use task_engine::{Engine, Failure, Context, Task};
+//! use task_engine::{Context, Failure, Task};
 //!
-//! #[derive(Serialize, Deserialize)]
+//! #[derive(Serialize, Deserialize, Task)]
 //! struct Register { name: String }
-//! impl Task for Register { const CLASS: &'static str = "register"; }
 //!
-//! #[derive(Serialize, Deserialize)]
+//! #[derive(Serialize, Deserialize, Task)]
 //! struct Greet { name: String }
-//! impl Task for Greet { const CLASS: &'static str = "greet"; }
 //!
 //! async fn register(task: Register, cx: Context<()>) -> Result<usize, Failure> {
 //!     if task.name.is_empty() {

@@ -55,6 +55,8 @@ impl StoreInner {
 impl Schema {
     /// Creates tasks in a transaction of the application's own, with
     /// tokio-postgres: they are there, and engines are woken, when it commits.
+    /// Applications use `Create::in_tx` of the crate `task-engine`, which also runs
+    /// creation hooks.
     pub async fn create_in(
         &self,
         transaction: &impl GenericClient,

@@ -1,5 +1,9 @@
-//! Task Engine's ledger on PostgreSQL, in a schema of its own. Applications have
-//! this crate as `task_engine::postgres`.
+//! Task Engine's ledger on PostgreSQL, in a schema of its own.
+//!
+//! Applications have this crate as `task_engine::postgres`, and need it rarely:
+//! `TaskEngine::connect(url)` opens a store, and `tasks.create(task).in_tx(&transaction)`
+//! creates a task in a transaction of tokio-postgres or sqlx. This is what it does, for
+//! programs that only have this crate:
 //!
 //! ```no_run
 //! # mod task_engine { pub use task_engine_core::*; pub use task_engine_postgres as postgres; }
@@ -22,8 +26,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `sqlx` the same is `Schema::create_in_sqlx`; from any other
-//! language it is the SQL function `task_engine.create_task`.
+//! From any other language, call the SQL function `task_engine.create_task`.
 //!
 //! # Features
 //! - `sqlx`: creation and completion inside a transaction of sqlx;

@@ -16,7 +16,8 @@ use crate::unique;
 /// can be passed as it is.
 ///
 /// Outside of a transaction this is one of its own. Engines learn of the tasks
-/// within milliseconds of the commit.
+/// within milliseconds of the commit. Applications use `Create::in_tx` of the crate
+/// `task-engine`, which also runs creation hooks.
 ///
 /// ```no_run
 /// # use task_engine_core::{Json, NewTask};

@@ -1,5 +1,9 @@
-//! Task Engine's ledger on embedded SQLite: no server, one file, the same
-//! promises. Applications have this crate as `task_engine::sqlite`.
+//! Task Engine's ledger on embedded SQLite: no server, one file, the same promises.
+//!
+//! Applications have this crate as `task_engine::sqlite`, and need it rarely:
+//! `TaskEngine::connect("sqlite:app.db")` opens a store, and
+//! `tasks.create(task).in_tx(&transaction)` creates a task in a transaction of rusqlite.
+//! This is what it does, for programs that only have this crate:
 //!
 //! ```no_run
 //! # mod task_engine { pub use task_engine_core::*; pub use task_engine_sqlite as sqlite; }

@@ -1,12 +1,11 @@
 //! The dashboard and the HTTP API of Task Engine, as an axum router.
 //!
 //! ```no_run
-//! use std::sync::Arc;
 //! use task_engine::sqlite::SqliteStore;
 //! use task_engine_web::{Access, Dashboard, Role};
 //!
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Arc::new(SqliteStore::open("tasks.db")?);
+//! let store = SqliteStore::open("tasks.db")?;
 //! let tasks = Dashboard::new(store, Access::open_to(Role::Viewer)).base_path("/tasks").router();
 //! let application: axum::Router = axum::Router::new().nest_service("/tasks", tasks);
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;

@@ -16,7 +16,7 @@ fn error_keeps_type_message_and_place() {
     let (error, advice) = recorded(parse("x").unwrap_err());
     assert_eq!(error.exception, "core::num::error::ParseIntError");
     assert_eq!(error.message, "invalid digit found in string");
-    assert!(error.backtrace[0].contains("failure.rs:"), "{error:?}");
+    assert!(error.backtrace[0].contains("failure/tests.rs:"), "{error:?}");
     assert_eq!(advice, RetryAdvice::ByRule);
 }
 

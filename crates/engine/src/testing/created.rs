@@ -213,17 +213,19 @@ pub(super) fn others(classes: Vec<String>) -> String {
 /// committed.
 ///
 /// ```
-/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # #[derive(serde::Serialize, serde::Deserialize, task_engine::Task)]
 /// # struct SendMail { to: String }
-/// # impl task_engine::Task for SendMail { const CLASS: &'static str = "send_mail"; }
-/// use task_engine::sqlite::{create_in, rusqlite};
+/// use task_engine::TaskEngine;
+/// use task_engine::sqlite::rusqlite;
 /// use task_engine::testing::{Harness, created_in};
-/// use task_engine::{Engine, NewTask};
 ///
 /// // The application's code, which a test calls.
-/// fn order(transaction: &rusqlite::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// fn order(
+///     tasks: &TaskEngine,
+///     transaction: &rusqlite::Transaction<'_>,
+/// ) -> Result<(), Box<dyn std::error::Error>> {
 ///     transaction.execute("INSERT INTO orders (customer) VALUES ('ada')", [])?;
-///     create_in(transaction, &[NewTask::of(&SendMail { to: "ada".into() })?])?;
+///     tasks.create(SendMail { to: "ada".into() }).in_tx(transaction)?;
 ///     Ok(())
 /// }
 ///
@@ -236,7 +238,7 @@ pub(super) fn others(classes: Vec<String>) -> String {
 /// let mut connection = rusqlite::Connection::open(&file)?;
 /// connection.execute_batch("CREATE TABLE orders (customer)")?;
 /// let transaction = connection.transaction()?;
-/// order(&transaction)?;
+/// order(&harness.tasks(), &transaction)?;
 /// created_in::<SendMail>(&transaction).assert_contains(&SendMail { to: "ada".into() });
 /// transaction.rollback()?;
 /// harness.created::<SendMail>().await.assert_empty();
@@ -257,9 +259,8 @@ pub fn created_in<T: Task>(transaction: &rusqlite::Connection) -> CreatedTasks<T
 /// yet committed.
 ///
 /// ```no_run
-/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # #[derive(serde::Serialize, serde::Deserialize, task_engine::Task)]
 /// # struct SendMail { to: String }
-/// # impl task_engine::Task for SendMail { const CLASS: &'static str = "send_mail"; }
 /// # use task_engine::postgres::tokio_postgres;
 /// use task_engine::postgres::Schema;
 /// use task_engine::testing::created_in_postgres;

@@ -14,6 +14,7 @@ mod keeps_secrets;
 mod progress_and_logs;
 mod rollups;
 mod runs_tasks;
+mod rust_api;
 mod serves_queues;
 mod signals;
 mod statements;

@@ -112,6 +112,14 @@ impl Fresh {
         self.until(id, |details| details.row.status == status).await
     }
 
+    pub(crate) async fn until_all_engines_ended(&self) {
+        let begun = Instant::now();
+        while self.store.instances(None).await.unwrap().iter().any(|engine| engine.is_alive()) {
+            assert!(begun.elapsed() < TIMEOUT, "an engine still runs");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub(crate) async fn assert_sound(&self) {
         assert_eq!(self.store.verify().await.unwrap(), []);
     }

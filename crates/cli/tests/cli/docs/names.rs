@@ -94,6 +94,7 @@ pub(super) fn is_built(line: &str) -> Result<(), String> {
     let folder = match (after("--path"), after("-p")) {
         (Some(folder), _) => root().join(folder),
         (_, Some("task-engine-examples")) => root().join("examples/rust"),
+        (_, Some("task-engine-shop")) => root().join("examples/shop"),
         (_, Some("task-engine-bench")) => root().join("bench"),
         (_, Some(package)) => root().join("crates").join(package.replace("task-engine-", "")),
         _ => return Err(format!("unknown package: {line}")),
