@@ -169,8 +169,8 @@ async fn manual_reregistration_recovers_own_tasks_only(fresh: Fresh) {
     let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
     fresh.until_status(next, TaskStatus::Stopped).await;
     let left = fresh.details(left).await;
-    assert_eq!((left.row.status, left.executions.len()), (TaskStatus::Running, 0));
-    let task = fresh.until(own, |task| !task.executions.is_empty()).await;
+    assert_eq!((left.row.status, left.row.attempts), (TaskStatus::Running, 1), "{left:?}");
+    let task = fresh.until(own, |task| task.executions[0].error.is_some()).await;
     let error = task.executions[0].error.as_ref().unwrap();
     assert!(
         error.message.contains("declared lost") || error.message.contains("is dead"),
