@@ -15,14 +15,14 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::progress::{LogFilter, LogRow, Report};
 use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
-use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
-use task_engine_core::report::{LogFilter, LogRow, Report};
+use task_engine_core::recovery::{Reclaim, ReclaimedAttempt, UnendedAttempt};
 use task_engine_core::schedule::history::ScheduleEvent;
 use task_engine_core::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
 };
-use task_engine_core::task::{TaskDetails, TaskFilter, TaskRow};
+use task_engine_core::task::{TaskDetails, TaskListQuery, TaskRow};
 use task_engine_core::unique::Creation;
 use task_engine_store::activity::{
     Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts,
@@ -95,7 +95,7 @@ impl EngineStore for ObservedStore {
         fn heartbeat<'a>(instance: InstanceId) -> HeartbeatReply;
         fn unregister<'a>(instance: InstanceId) -> ();
         fn declare_lost<'a>(instance: InstanceId, process_gone: bool) -> bool;
-        fn held_attempts<'a>(instance: InstanceId) -> Vec<HeldTask>;
+        fn held_attempts<'a>(instance: InstanceId) -> Vec<UnendedAttempt>;
         fn listen<'a>(hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> ();
         fn report<'a>(reports: &'a [Report]) -> Vec<AttemptId>;
         fn write_rollups<'a>(instance: InstanceId, rows: &'a [ClassMinute]) -> ();
@@ -137,7 +137,7 @@ impl EngineStore for ObservedStore {
 
 impl ReadStore for ObservedStore {
     forward! {
-        fn tasks<'a>(filter: &'a TaskFilter) -> Vec<TaskRow>;
+        fn tasks<'a>(filter: &'a TaskListQuery) -> Vec<TaskRow>;
         fn task<'a>(id: TaskId) -> Option<TaskDetails>;
         fn scan<'a>(scan: &'a Scan) -> ScanPage;
         fn creation_times<'a>(ids: &'a [TaskId]) -> CreationTimes;
@@ -207,7 +207,7 @@ impl Claimer for GatedClaimer {
         })
     }
 
-    fn wake(&mut self) {
-        self.claimer.wake();
+    fn invalidate(&mut self) {
+        self.claimer.invalidate();
     }
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use task_engine::core::report::LogFilter;
+use task_engine::core::progress::LogFilter;
 use task_engine::core::task::TaskDetails;
 use task_engine::{Context, Failure, StoreError, Task, TaskEngine, TaskId};
 

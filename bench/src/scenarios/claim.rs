@@ -49,7 +49,7 @@ pub(crate) async fn measure(
         let kind = &mut kinds[usize::from(sample) % 3];
         let created = store.create(std::slice::from_ref(&kind.task)).await?;
         let claim_id = ids.take();
-        kind.claimer.wake();
+        kind.claimer.invalidate();
         let began = Instant::now();
         let claim = kind.claimer.claim(claim_id, 1).await?;
         let took = began.elapsed();

@@ -5,7 +5,6 @@ use clap::{Args, Parser, Subcommand};
 use task_engine::TaskStatus;
 use task_engine_core::filter::Filter;
 
-use crate::change::SelectionArgs;
 use crate::commands::{
     audit, cancel, check, completions, create, demo, doctor, edit, errors, export, import,
     instances, logs, man, prune, queues, recover, schedules, show, start, stats, tail, tasks,
@@ -13,6 +12,7 @@ use crate::commands::{
 };
 use crate::console::now;
 use crate::error::CliError;
+use crate::operations::SelectionArgs;
 
 /// Background tasks on PostgreSQL or SQLite: applications create tasks, engines
 /// execute them. `task-engine demo` shows it in a few seconds.
@@ -181,7 +181,7 @@ pub(crate) fn status_of(
 pub(crate) fn filter(words: &[String]) -> Result<Filter, CliError> {
     Filter::parse_words(words, now().time_zone()).map_err(|(word, bad)| {
         let arrow = " ".repeat(bad.at - 1);
-        CliError::Usage(format!("the filter is wrong {bad}\n  {word}\n  {arrow}^"))
+        CliError::Usage(format!("invalid filter {bad}\n  {word}\n  {arrow}^"))
     })
 }
 

@@ -95,7 +95,7 @@ impl From<io::Error> for CliError {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::OutputClosed
         } else {
-            Self::Failure(format!("could not write the output: {error}"))
+            Self::Failure(format!("cannot write the output: {error}"))
         }
     }
 }

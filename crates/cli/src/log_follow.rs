@@ -10,7 +10,7 @@ use serde::Serialize;
 use task_engine::{Store, TaskId, TaskStatus};
 use task_engine_core::display;
 use task_engine_core::display::count;
-use task_engine_core::report::{LogFilter, LogRow, ProgressRow};
+use task_engine_core::progress::{LogFilter, LogRow, ProgressRow};
 use task_engine_core::secret::Redactor;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{ExecutionRow, TaskDetails};

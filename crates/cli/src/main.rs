@@ -17,7 +17,6 @@
 //! - `web`: the dashboard beside an engine, or on its own.
 
 mod args;
-mod change;
 mod commands;
 mod console;
 mod database;
@@ -30,6 +29,7 @@ mod help;
 mod json_output;
 mod log;
 mod log_follow;
+mod operations;
 mod parameters;
 mod pools;
 mod pretty;
@@ -78,15 +78,15 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
             Command::Tasks(args) => commands::tasks::run(console, args).await,
             Command::Show(args) => commands::show::run(console, args).await,
             Command::Retry(args) => {
-                change::change_tasks(console, TaskOperation::Retry, &args).await
+                operations::change_tasks(console, TaskOperation::Retry, &args).await
             }
             Command::Cancel(args) => commands::cancel::run(console, args).await,
             Command::Rerun(args) => {
-                change::change_tasks(console, TaskOperation::Rerun, &args).await
+                operations::change_tasks(console, TaskOperation::Rerun, &args).await
             }
             Command::Edit(args) => commands::edit::run(console, args).await,
             Command::Delete(args) => {
-                change::change_tasks(console, TaskOperation::Delete, &args).await
+                operations::change_tasks(console, TaskOperation::Delete, &args).await
             }
             Command::Prune(args) => commands::prune::run(console, args).await,
             Command::Errors(args) => commands::errors::run(console, args).await,

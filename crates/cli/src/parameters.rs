@@ -60,7 +60,7 @@ fn read_text(from: &str, input: impl Read) -> Result<String, CliError> {
     input
         .take(limit as u64 + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| CliError::Usage(format!("{from} cannot be read: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("cannot read {from}: {error}")))?;
     if bytes.len() > limit {
         return Err(CliError::Usage(format!(
             "{from} has more than {BYTES_MAX} bytes, too many for the parameters of a task; keep the data elsewhere and pass a reference to it"

@@ -45,7 +45,8 @@ pub struct TaskError {
 impl TaskError {
     /// The engine of the attempt died, or was declared dead.
     pub const INSTANCE_LOST: &'static str = "InstanceLost";
-    /// The engine stopped before the attempt ended, and released the task.
+    /// The engine stopped, or was declared lost, before the attempt ended, and released the
+    /// task.
     pub const ENGINE_STOPPED: &'static str = "EngineStopped";
     /// The task was claimed, but its attempt never began.
     pub const NEVER_STARTED: &'static str = "NeverStarted";
@@ -165,6 +166,12 @@ impl AttemptEnd {
         Self::Released(TaskError::new(TaskError::ENGINE_STOPPED, message))
     }
 
+    /// The engine was declared lost before the code had finished.
+    fn released_when_lost() -> Self {
+        let message = "the engine was declared lost before the task had finished";
+        Self::Released(TaskError::new(TaskError::ENGINE_STOPPED, message))
+    }
+
     /// The attempt never started.
     #[must_use]
     pub fn never_started(why: impl Into<String>) -> Self {
@@ -213,7 +220,8 @@ impl AttemptEnd {
             (Some(Self::Snoozed(error, _)), _, Some(CancelRequested)) => {
                 Self::cancelled(format_args!("its code returned {error}"))
             }
-            (Some(Self::Failure(..)), _, Some(EngineStopped | InstanceLost)) => Self::released(),
+            (Some(Self::Failure(..)) | None, _, Some(InstanceLost)) => Self::released_when_lost(),
+            (Some(Self::Failure(..)), _, Some(EngineStopped)) => Self::released(),
             (Some(code), _, _) => code,
             (None, _, Some(CancelRequested)) if during.forced_stop => {
                 Self::cancelled("its engine stopped before its code had ended")

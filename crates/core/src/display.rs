@@ -6,8 +6,8 @@ mod cancelled;
 mod endings;
 mod times;
 
+use crate::progress::ProgressRow;
 use crate::queue::BoundedCount;
-use crate::report::ProgressRow;
 
 pub use cancelled::{cancel_history_text, cancel_outcome_text};
 pub use endings::{next_state_text, outcome_text};

@@ -234,7 +234,7 @@ pub enum Admission {
 
 /// Decides about one earlier instance of a name.
 #[must_use]
-pub fn admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
+pub fn decide_admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
     match (holder.is_alive(), recovery) {
         (false, _) if holder.has_ended() && holder.held == 0 => Admission::Free,
         (false, Recovery::Manual) if holder.held > 0 => Admission::LeftTasks,

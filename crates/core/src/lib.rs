@@ -37,9 +37,9 @@ pub mod parse;
 mod parse_error;
 #[doc(hidden)]
 pub mod process;
+pub mod progress;
 pub mod queue;
 pub mod recovery;
-pub mod report;
 pub mod retry;
 pub mod schedule;
 pub mod secret;

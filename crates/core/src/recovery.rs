@@ -35,9 +35,9 @@ pub struct ReclaimedAttempt {
     pub next: NextState,
 }
 
-/// An attempt that has not ended.
+/// An attempt in a claim that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldTask {
+pub struct UnendedAttempt {
     /// Which.
     pub id: AttemptId,
     /// The class of its task.

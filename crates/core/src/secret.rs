@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use crate::attempt::TaskError;
 use crate::instance::InstanceRow;
 use crate::json::Json;
-use crate::report::LogRow;
+use crate::progress::LogRow;
 use crate::schedule::ScheduleDefinition;
 use crate::schedule::row::ScheduleRow;
 use crate::task::{TaskDetails, TaskOptions};

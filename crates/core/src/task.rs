@@ -20,7 +20,7 @@ use crate::unique::{KEY_BYTES_MAX, Unique};
 mod row;
 mod status;
 
-pub use row::{CreatedTask, ExecutionRow, LateResult, TaskDetails, TaskFilter, TaskRow};
+pub use row::{CreatedTask, ExecutionRow, LateResult, TaskDetails, TaskListQuery, TaskRow};
 pub use status::{ExecutionStatus, TaskStatus};
 
 /// A task class: the parameters that are stored. The code that runs is a plain

@@ -1,21 +1,20 @@
-//! How an engine gets its name and registers, and how it recovers the tasks of dead
-//! engines.
+//! How an engine gets its name and registers.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use task_engine_core::display::{count, next_state_text, span};
+use task_engine_core::display::span;
 use task_engine_core::instance::{
-    Admission, InstanceId, InstanceRow, NewInstance, Recovery, admission, free_name,
+    Admission, InstanceId, InstanceRow, NewInstance, Recovery, decide_admission, free_name,
 };
 use task_engine_core::process;
-use task_engine_core::recovery::{HeldTask, Reclaim};
+use task_engine_core::recovery::UnendedAttempt;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_store::lock::why_not_reclaimed;
 
 use crate::engine_error::EngineError;
+use crate::recover::{identity, recover, recover_gone};
 use crate::stop::{Phase, StopSignal};
 
 /// How long to wait for the programs of a dead engine to end. They get a second,
@@ -23,41 +22,61 @@ use crate::stop::{Phase, StopSignal};
 const PROGRAMS_END_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS_POLL: Duration = Duration::from_millis(50);
 
-/// The name that an engine asks for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum RequestedName<'a> {
-    /// This one and no other.
-    Given(&'a str),
-    /// The machine's, with a number if a live engine has it. Carries the name of the
-    /// session before, if there was one.
-    OfMachine(Option<&'a str>),
+/// The sessions that this engine had before.
+#[derive(Debug, Default)]
+pub(crate) struct EarlierSessions {
+    ids: Vec<InstanceId>,
+    /// The name of the last one.
+    name: Option<String>,
 }
 
-/// Registers an engine once its name is free. `None` if it was stopped while it
-/// waited.
+impl EarlierSessions {
+    pub(crate) fn add(&mut self, id: InstanceId, name: String) {
+        self.ids.push(id);
+        self.name = Some(name);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// What to do about a holder of the name. What an earlier session of this engine left no
+    /// longer runs, so it is recovered in any case. A live holder may be a registration of
+    /// this engine whose reply was lost: its lease is awaited.
+    fn recovery_of(&self, holder: &InstanceRow, recovery: Recovery) -> Recovery {
+        let registers_again = !self.is_empty() && holder.is_alive();
+        if registers_again || self.ids.contains(&holder.id) { Recovery::Auto } else { recovery }
+    }
+}
+
+/// Registers an engine once its name is free. `None` if it was stopped while it waited.
+/// Without a given name it gets the name of the machine, with a number if a live engine has
+/// that.
 pub(crate) async fn admit(
     store: &dyn Store,
     new: &mut NewInstance,
-    name: RequestedName<'_>,
+    given_name: Option<&str>,
+    earlier: &EarlierSessions,
     recovery: Recovery,
     stop: &mut StopSignal,
 ) -> Result<Option<InstanceId>, EngineError> {
     let mut silent_since: HashMap<InstanceId, Timestamp> = HashMap::new();
-    programs_ended(store).await?;
+    wait_for_programs(store).await?;
     if recovery == Recovery::Auto {
         recover_gone(store).await?;
     }
     loop {
         let instances = store.instances(None).await?;
-        new.name = match name {
-            RequestedName::Given(name) => name.to_owned(),
-            RequestedName::OfMachine(last) => {
-                free_name(&instances, &process::host_name(), last, recovery)
+        new.name = match (given_name, &earlier.name) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(last)) => {
+                free_name(&instances, &process::host_name(), Some(last), Recovery::Auto)
             }
+            (None, None) => free_name(&instances, &process::host_name(), None, recovery),
         };
         let mut wait = None;
         for holder in instances.into_iter().filter(|instance| instance.name == new.name) {
-            match admission(&holder, recovery) {
+            match decide_admission(&holder, earlier.recovery_of(&holder, recovery)) {
                 Admission::Free => {}
                 Admission::Taken => return Err(EngineError::NameTaken(Box::new(holder))),
                 Admission::LeftTasks => return Err(left_tasks(store, holder).await?),
@@ -97,10 +116,10 @@ pub(crate) async fn admit(
 
 /// Waits until the programs of dead engines of this machine have ended. An attempt
 /// that began earlier would run at the same time as the one before.
-async fn programs_ended(store: &dyn Store) -> Result<(), StoreError> {
+async fn wait_for_programs(store: &dyn Store) -> Result<(), StoreError> {
     let began = Instant::now();
     while began.elapsed() < PROGRAMS_END_TIMEOUT {
-        if !store.instances(None).await?.iter().any(programs_end) {
+        if !store.instances(None).await?.iter().any(has_running_programs) {
             return Ok(());
         }
         tokio::time::sleep(PROGRAMS_POLL).await;
@@ -109,23 +128,9 @@ async fn programs_ended(store: &dyn Store) -> Result<(), StoreError> {
 }
 
 /// Whether the process of an engine has ended, and programs that it ran have not.
-fn programs_end(instance: &InstanceRow) -> bool {
+fn has_running_programs(instance: &InstanceRow) -> bool {
     let matters = !instance.has_ended() || instance.held > 0;
     matters && instance.process.as_deref().is_some_and(process::is_ending)
-}
-
-/// Recovers the tasks of engines whose processes have ended on this machine,
-/// whatever their names. What fails now is repeated with a heartbeat.
-async fn recover_gone(store: &dyn Store) -> Result<(), StoreError> {
-    for instance in store.instances(None).await?.iter().filter(|instance| instance.process_gone) {
-        if let Err(error) = recover(store, instance).await {
-            tracing::warn!(
-                "the tasks of engine {} will be recovered later: {error}",
-                identity(instance)
-            );
-        }
-    }
-    Ok(())
 }
 
 async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineError, StoreError> {
@@ -133,44 +138,8 @@ async fn left_tasks(store: &dyn Store, holder: InstanceRow) -> Result<EngineErro
     Ok(EngineError::LeftTasks { holder: Box::new(holder), tasks })
 }
 
-/// Declares a dead engine lost and ends its attempts as failures. Does nothing if
-/// the engine is alive after all.
-pub(crate) async fn recover(store: &dyn Store, instance: &InstanceRow) -> Result<(), StoreError> {
-    let declared = store.declare_lost(instance.id, instance.process_gone).await?;
-    let reclaimed = store.reclaim(Reclaim::Lost(instance.id)).await?;
-    let left = if instance.held > 0 { store.held_attempts(instance.id).await? } else { Vec::new() };
-    let name = identity(instance);
-    if !reclaimed.is_empty() {
-        tracing::warn!("recovered {} of dead engine {name}", count(reclaimed.len(), "task"));
-    } else if declared && left.is_empty() {
-        tracing::info!("engine {name} is dead and held no tasks; it is declared lost");
-    }
-    for task in &reclaimed {
-        tracing::warn!(
-            "{} ({}), left by engine {}, {}",
-            task.id,
-            task.class,
-            instance.name,
-            next_state_text(task)
-        );
-    }
-    // An engine that is alive after all keeps its tasks.
-    if (declared || instance.has_ended()) && !left.is_empty() {
-        let why = why_not_reclaimed(store).await?;
-        tracing::warn!(
-            "{} of dead engine {name} cannot be recovered yet: {why}; next try with a heartbeat",
-            count(left.len(), "task")
-        );
-    }
-    Ok(())
-}
-
-fn identity(instance: &InstanceRow) -> String {
-    format!("{} (process {} on {})", instance.name, instance.pid, instance.host)
-}
-
-/// A list for a message, shortened.
-pub(crate) fn list(tasks: &[HeldTask]) -> String {
+/// Attempts, one a line, for a message; not all if there are many.
+pub(crate) fn attempt_lines(tasks: &[UnendedAttempt]) -> String {
     const SHOWN_MAX: usize = 20;
     let mut lines: Vec<String> = tasks
         .iter()

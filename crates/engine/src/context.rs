@@ -10,7 +10,7 @@ use task_engine_core::completion::Completion;
 use task_engine_core::flow::Origin;
 use task_engine_core::flow::with_correlation;
 use task_engine_core::json::Json;
-use task_engine_core::report::LogLevel;
+use task_engine_core::progress::LogLevel;
 use task_engine_core::task::{Task, TaskId};
 use task_engine_core::traceparent::Traceparent;
 use task_engine_store::error::StoreError;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::complete::Completing;
 use crate::create::Create;
 use crate::hooks::Extensions;
-use crate::report::AttemptReporter;
+use crate::progress::AttemptReporter;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 

@@ -14,14 +14,16 @@ use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::backoff::Backoff;
+use crate::claims::Claims;
 use crate::classes::Classes;
 use crate::execute::{self, AttemptContext};
 use crate::measure;
-use crate::record::UnrecordedResults;
+use crate::record::UnrecordedAttempts;
 use crate::rollup::EndingLabels;
-use crate::running::Claims;
+use crate::session::SessionEnd;
 use crate::stop::{Phase, StopSignal};
-use crate::wake_up::{Backoff, WakeUps};
+use crate::wake_up::WakeUps;
 
 pub(crate) struct Dispatcher<S> {
     pub(crate) context: Arc<AttemptContext<S>>,
@@ -29,7 +31,7 @@ pub(crate) struct Dispatcher<S> {
     pub(crate) claimer: Box<dyn Claimer>,
     pub(crate) claim_ids: Arc<ClaimIds>,
     pub(crate) claims: Arc<Claims>,
-    pub(crate) unrecorded: Arc<UnrecordedResults>,
+    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
     pub(crate) wake_ups: Arc<WakeUps>,
     pub(crate) stop: StopSignal,
     /// Where handlers run: the application's runtime, not the engine's.
@@ -42,19 +44,6 @@ pub(crate) struct Dispatcher<S> {
     /// How many workers the whole engine has.
     pub(crate) all_workers: i32,
     pub(crate) poll: Duration,
-}
-
-/// Why a part of an engine's session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SessionEnd {
-    /// The engine is to stop.
-    Stopping,
-    /// The engine was declared lost.
-    InstanceOver,
-    /// This process must not use the store any longer.
-    StoreUnusable,
-    /// A part of the engine panicked, which is a bug.
-    Broken,
 }
 
 impl<S: Send + Sync + 'static> Dispatcher<S> {
@@ -76,11 +65,11 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
             // tasks of one pool must not stop another.
             let bound = usize::try_from(self.all_workers).unwrap_or(0) * 4 + 1000;
             tokio::select! {
-                () = self.unrecorded.at_most(bound) => {}
+                () = self.unrecorded.wait_until_at_most(bound) => {}
                 () = self.stop.reached(Phase::Draining) => continue,
             }
             if self.wake_ups.work(self.pool).take() {
-                self.claimer.wake();
+                self.claimer.invalidate();
             }
             match self.claim(free.len()).await {
                 Ok((id, claim)) => {

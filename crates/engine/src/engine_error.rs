@@ -6,7 +6,7 @@ use task_engine_core::display::{count, span};
 use task_engine_core::instance::InstanceRow;
 #[cfg(doc)]
 use task_engine_core::instance::Recovery;
-use task_engine_core::recovery::HeldTask;
+use task_engine_core::recovery::UnendedAttempt;
 use task_engine_store::error::StoreError;
 
 use crate::admission;
@@ -47,7 +47,7 @@ pub enum EngineError {
         /// The dead engine.
         holder: Box<InstanceRow>,
         /// Its tasks.
-        tasks: Vec<HeldTask>,
+        tasks: Vec<UnendedAttempt>,
     },
     /// The store failed.
     #[error(transparent)]
@@ -91,13 +91,13 @@ fn name_taken(holder: &InstanceRow) -> String {
     )
 }
 
-fn left_tasks(holder: &InstanceRow, tasks: &[HeldTask]) -> String {
+fn left_tasks(holder: &InstanceRow, tasks: &[UnendedAttempt]) -> String {
     format!(
         "the last engine named {:?} (process {} on {}) died and left {}:\n{}",
         holder.name,
         holder.pid,
         holder.host,
         count(tasks.len(), "running task"),
-        admission::list(tasks)
+        admission::attempt_lines(tasks)
     )
 }

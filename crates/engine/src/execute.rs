@@ -30,7 +30,7 @@ use crate::context::Context;
 use crate::hook;
 use crate::panic::{Guarded, guarded};
 use crate::pools::FreeWorkers;
-use crate::report::{AttemptReporter, ReportWriter};
+use crate::progress::{AttemptReporter, ReportWriter};
 use crate::rollup::EndingLabels;
 use crate::running::RunningAttempts;
 use crate::settle::PendingCompletion;
@@ -82,7 +82,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         cancelled: token.clone(),
         reporter: reporter.clone(),
         completing: completing.clone(),
-        traceparent: trace::of(&span).map(Box::new),
+        traceparent: trace::traceparent(&span).map(Box::new),
         on_demand: OnceLock::new(),
     };
     let guard = AttemptGuard {
@@ -224,16 +224,17 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
         self.reporter.close();
         let labels = EndingLabels { class: self.class.number, due_at: self.task.due_at };
         // The channels outlive all attempts.
-        if self.completing.close() {
+        let may_have_completed = self.completing.close();
+        if may_have_completed {
             let succeeded = matches!(end, AttemptEnd::Success(_));
             // What counts if the completion turns out not to be committed.
             let end = if succeeded { AttemptEnd::not_committed() } else { end };
-            let next = self.next(&end);
+            let next = self.decide_next(&end);
             let ending = self.ending(end, next, lasted);
             let pending = PendingCompletion { ending, labels, succeeded };
             let _ = self.context.pending_completions.send(pending);
         } else {
-            let next = self.next(&end);
+            let next = self.decide_next(&end);
             self.log(&end, next, lasted);
             let _ = self.context.endings.send((self.ending(end, next, lasted), labels));
         }
@@ -257,7 +258,7 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
     }
 
     /// What follows, with the retry rule of the class, the task and the engine.
-    fn next(&self, end: &AttemptEnd) -> NextState {
+    fn decide_next(&self, end: &AttemptEnd) -> NextState {
         let mut rule = self.class.options.retry;
         match RetryOverride::of(&self.task.context) {
             Ok(task) => rule = rule.with(&task),

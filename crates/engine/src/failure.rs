@@ -98,7 +98,7 @@ impl Failure {
     /// The same with a reason, which `why` and `show` print.
     #[must_use]
     pub fn snooze_because(time: Duration, reason: impl Into<String>) -> Self {
-        let mut failure = Self::known(TaskError::SNOOZED, reason.into(), Vec::new());
+        let mut failure = Self::with_backtrace_lines(TaskError::SNOOZED, reason.into(), Vec::new());
         failure.kind = FailureKind::Snooze(time);
         failure
     }
@@ -145,18 +145,23 @@ impl Failure {
     }
 
     pub(crate) fn panic(message: String, backtrace: Vec<String>) -> Self {
-        let failure = Self::known(TaskError::PANIC, message, backtrace);
+        let failure = Self::with_backtrace_lines(TaskError::PANIC, message, backtrace);
         Self { kind: FailureKind::Panic, ..failure }
     }
 
     /// The result cannot be encoded.
     pub(crate) fn result_not_storable(why: &impl fmt::Display) -> Self {
         let message = format!("the result cannot be stored: {why}");
-        let failure = Self::known(TaskError::RESULT_NOT_STORABLE, message, Vec::new());
+        let failure =
+            Self::with_backtrace_lines(TaskError::RESULT_NOT_STORABLE, message, Vec::new());
         Self { kind: FailureKind::ResultNotStorable, ..failure }
     }
 
-    pub(crate) fn known(exception: &str, message: String, backtrace: Vec<String>) -> Self {
+    pub(crate) fn with_backtrace_lines(
+        exception: &str,
+        message: String,
+        backtrace: Vec<String>,
+    ) -> Self {
         Self {
             exception: exception.to_owned(),
             message,

@@ -15,10 +15,11 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::watch;
 
-use crate::admission;
-use crate::dispatch::SessionEnd;
+use crate::claims::Claims;
+use crate::recover::recover;
 use crate::rollup::Rollups;
-use crate::running::{Claims, RunningAttempts};
+use crate::running::RunningAttempts;
+use crate::session::SessionEnd;
 use crate::wake_up::WakeUps;
 
 pub(crate) struct Heartbeat {
@@ -63,7 +64,7 @@ impl Heartbeat {
                     }
                     self.rollups.set_clock(asked, Instant::now(), reply.now);
                     if !skew_reported
-                        && let Some(warning) = skew(reply.now, asked_at, Timestamp::now())
+                        && let Some(warning) = skew_warning(reply.now, asked_at, Timestamp::now())
                     {
                         tracing::warn!("{warning}");
                         skew_reported = true;
@@ -116,7 +117,7 @@ impl Heartbeat {
         self.warn_of_unknown_classes(reply, state);
         self.reclaim_unknown(snapshot).await;
         if !reply.lingering.is_empty() {
-            report(self.store.cancel(&reply.lingering).await.map(drop));
+            warn_on_error(self.store.cancel(&reply.lingering).await.map(drop));
         }
         self.recover_dead_instances(reply, state).await;
     }
@@ -132,7 +133,7 @@ impl Heartbeat {
             return;
         }
         let reclaimed = self.store.reclaim(Reclaim::Unknown(self.instance, unknown)).await;
-        report(reclaimed.map(|tasks| {
+        warn_on_error(reclaimed.map(|tasks| {
             for task in tasks {
                 tracing::warn!("{} was claimed, but the reply was lost; it waits again", task.id);
             }
@@ -156,11 +157,11 @@ impl Heartbeat {
         }
         let instances = match self.store.instances(None).await {
             Ok(instances) => instances,
-            Err(error) => return report(Err(error)),
+            Err(error) => return warn_on_error(Err(error)),
         };
         for instance in instances.iter().filter(|instance| dead.contains(&instance.id)) {
             if self.recovery == Recovery::Auto {
-                report(admission::recover(&*self.store, instance).await);
+                warn_on_error(recover(&*self.store, instance).await);
             } else if instance.held > 0 && state.warned_dead.insert(instance.id) {
                 tracing::warn!(
                     "engine {0} (process {1} on {2}) is dead and holds {3}; recover them with `task-engine recover {0}`",
@@ -189,7 +190,7 @@ const SKEW_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// A warning if the clock of this machine differs from the database's, which was
 /// read between the two local times.
-fn skew(theirs: Timestamp, before: Timestamp, after: Timestamp) -> Option<String> {
+fn skew_warning(theirs: Timestamp, before: Timestamp, after: Timestamp) -> Option<String> {
     let (ahead, behind) = (before.duration_since(theirs), theirs.duration_since(after));
     let (off, how) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     (off > SKEW_MAX).then(|| {
@@ -216,7 +217,8 @@ struct RecoveryState {
     warned_classes: HashSet<String>,
 }
 
-fn report(done: Result<(), StoreError>) {
+/// Everything is tried again with the next heartbeat.
+fn warn_on_error(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!("recovery failed, next try with the next heartbeat: {error}");
     }
@@ -239,7 +241,7 @@ mod tests {
             (9, Some("6 s behind")),
             (3603, Some("1 h behind")),
         ] {
-            let warning = skew(at(theirs), at(0), at(3));
+            let warning = skew_warning(at(theirs), at(0), at(3));
             let found = expected.is_none_or(|part| warning.as_ref().unwrap().contains(part));
             assert!(found && warning.is_some() == expected.is_some(), "{theirs}: {warning:?}");
         }

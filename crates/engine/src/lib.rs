@@ -70,12 +70,16 @@
 // - `pools`: which workers serve which queues;
 // - `dispatch` → `execute` → `record`: the path of a task through an engine;
 //   `complete`, `settle`: an end in a transaction of the application;
-// - `heartbeat`, `admission`, `wake_up`, `schedule`, `report`, `rollup`, `retention`:
+// - `heartbeat`, `admission`, `recover`, `wake_up`, `schedule`, `progress`, `rollup`, `retention`:
 //   background work; `stop`: how it ends;
 // - `hook`, `hooks`: code around executions;
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 #[cfg(feature = "engine")]
 mod admission;
+#[cfg(feature = "engine")]
+mod backoff;
+#[cfg(feature = "engine")]
+mod claims;
 #[cfg(feature = "engine")]
 mod classes;
 #[cfg(feature = "engine")]
@@ -116,9 +120,11 @@ mod pool;
 #[cfg(feature = "engine")]
 mod pools;
 #[cfg(feature = "engine")]
+mod progress;
+#[cfg(feature = "engine")]
 mod record;
 #[cfg(feature = "engine")]
-mod report;
+mod recover;
 #[cfg(feature = "engine")]
 mod retention;
 #[cfg(feature = "engine")]
@@ -184,7 +190,7 @@ pub use task_engine_core::attempt::TaskError;
 pub use task_engine_core::flow::Origin;
 pub use task_engine_core::instance::Recovery;
 pub use task_engine_core::json::{InvalidJson, Json};
-pub use task_engine_core::report::LogLevel;
+pub use task_engine_core::progress::LogLevel;
 pub use task_engine_core::retry::{RetryOverride, RetryRule};
 pub use task_engine_core::schedule::{Missed, Overlap, Schedule};
 pub use task_engine_core::task::{

@@ -41,7 +41,7 @@ impl CaughtPanic {
 
     /// The same, for a panic of a hook.
     pub(crate) fn into_failure_of(self, exception: &str, who: &str) -> Failure {
-        Failure::known(exception, format!("{who}: {}", self.message), self.backtrace)
+        Failure::with_backtrace_lines(exception, format!("{who}: {}", self.message), self.backtrace)
     }
 
     fn caught(payload: &(dyn Any + Send)) -> Self {

@@ -10,7 +10,8 @@ use task_engine_core::task::DEFAULT_QUEUE;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::dispatch::{Dispatcher, SessionEnd};
+use crate::dispatch::Dispatcher;
+use crate::session::SessionEnd;
 
 const DEFAULT_WORKERS: u16 = 5;
 

@@ -12,11 +12,11 @@ use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::report::ReportWriter;
+use crate::backoff::Backoff;
+use crate::claims::Claims;
+use crate::progress::ReportWriter;
 use crate::rollup::{EndingLabels, Rollups};
-use crate::running::Claims;
 use crate::stop::{Phase, StopSignal};
-use crate::wake_up::Backoff;
 
 const BATCH_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -28,7 +28,7 @@ pub(crate) struct ResultRecorder {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) stop: StopSignal,
-    pub(crate) unrecorded: Arc<UnrecordedResults>,
+    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
     /// Attempts of the current write that are not counted in the rollups: not
@@ -41,12 +41,12 @@ pub(crate) struct ResultRecorder {
 /// How many attempts have been claimed and are not recorded yet. When there are
 /// too many, the engine claims no more.
 #[derive(Debug, Default)]
-pub(crate) struct UnrecordedResults {
+pub(crate) struct UnrecordedAttempts {
     count: AtomicUsize,
     fewer: Notify,
 }
 
-impl UnrecordedResults {
+impl UnrecordedAttempts {
     pub(crate) fn add(&self, attempts: usize) {
         self.count.fetch_add(attempts, Ordering::Relaxed);
     }
@@ -61,7 +61,7 @@ impl UnrecordedResults {
     }
 
     /// Waits until there are no more than this many.
-    pub(crate) async fn at_most(&self, attempts: usize) {
+    pub(crate) async fn wait_until_at_most(&self, attempts: usize) {
         while self.count() > attempts {
             self.fewer.notified().await;
         }
@@ -115,7 +115,7 @@ impl ResultRecorder {
         self.reports.flush_at_end().await;
         let finished = self.claims.take_finished();
         if let Err(error) = self.store.record(&[], &finished).await {
-            tracing::debug!("finished claims are left to the next sweep: {error}");
+            tracing::debug!("finished claims are left to the next heartbeat: {error}");
         }
         totals
     }

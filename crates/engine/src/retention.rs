@@ -14,7 +14,7 @@ const BATCH: u32 = 1000;
 /// Removes the tasks that stopped longer than `age` ago (failed and cancelled tasks
 /// stay until an operator removes them), audit entries older than `audit_age`,
 /// rollups that no chart shows any more, and instances without recorded executions.
-pub(crate) async fn keep(
+pub(crate) async fn prune_regularly(
     store: Arc<dyn Store>,
     age: Option<Duration>,
     audit_age: Option<Duration>,
@@ -24,18 +24,18 @@ pub(crate) async fn keep(
     tokio::time::sleep(at_first).await;
     loop {
         if let Some(age) = age {
-            all("tasks", || store.prune(TaskStatus::Stopped, age, BATCH)).await;
+            prune_all("tasks", || store.prune(TaskStatus::Stopped, age, BATCH)).await;
         }
         if let Some(age) = audit_age {
-            all("audit entries", || store.prune_audit(age, BATCH)).await;
+            prune_all("audit entries", || store.prune_audit(age, BATCH)).await;
         }
-        all("rollups", || store.prune_rollups(BATCH)).await;
-        all("instances", || store.prune_instances(BATCH)).await;
+        prune_all("rollups", || store.prune_rollups(BATCH)).await;
+        prune_all("instances", || store.prune_instances(BATCH)).await;
         tokio::time::sleep(EVERY).await;
     }
 }
 
-async fn all<'a>(what: &str, prune: impl Fn() -> StoreFuture<'a, u64>) {
+async fn prune_all<'a>(what: &str, prune: impl Fn() -> StoreFuture<'a, u64>) {
     loop {
         match prune().await {
             Ok(pruned) if pruned == u64::from(BATCH) => tokio::task::yield_now().await,

@@ -82,7 +82,7 @@ impl Rollups {
         others: &[AttemptId],
     ) {
         let mut state = self.state();
-        state.turn_to(Instant::now(), &self.classes);
+        state.begin_minute_of(Instant::now(), &self.classes);
         for (ending, labels) in endings.iter().zip(labels) {
             if others.is_empty() || !others.contains(&ending.id) {
                 state.add(
@@ -198,14 +198,14 @@ impl RollupState {
 
     fn set_clock(&mut self, clock: DatabaseClock, now: Instant, classes: &[Arc<str>]) {
         self.clock = Some(clock);
-        self.turn_to(now, classes);
+        self.begin_minute_of(now, classes);
         for (kind, ran, labels) in std::mem::take(&mut self.early) {
             self.add(kind, ran, labels);
         }
     }
 
     /// Begins another minute, if the current one is over.
-    fn turn_to(&mut self, now: Instant, classes: &[Arc<str>]) {
+    fn begin_minute_of(&mut self, now: Instant, classes: &[Arc<str>]) {
         let Some(clock) = self.clock else { return };
         let minute = clock.time_us(now).div_euclid(MINUTE_US);
         // The clock is set with each heartbeat, and not exactly: it may seem to go
@@ -268,7 +268,7 @@ impl RollupState {
 
     /// The rows to send: of past minutes, and of this one.
     fn take(&mut self, classes: &[Arc<str>]) -> (Vec<ClassMinute>, Vec<(usize, ClassMinute)>) {
-        self.turn_to(Instant::now(), classes);
+        self.begin_minute_of(Instant::now(), classes);
         (std::mem::take(&mut self.past), self.rows(classes))
     }
 

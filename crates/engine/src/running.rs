@@ -1,11 +1,10 @@
-//! The claims and the running attempts of an engine.
+//! The running attempts of an engine, and how they are interrupted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use task_engine_core::attempt::{AttemptId, InterruptCause};
-use task_engine_core::claim::ClaimId;
 use tokio_util::sync::CancellationToken;
 
 /// That the code of an attempt was asked to end.
@@ -83,62 +82,6 @@ impl RunningAttempts {
             interrupt.get_or_insert(Interrupt::now(cause));
             token.cancel();
         }
-    }
-}
-
-/// The claims that this engine knows. The reply of a claim that only the store
-/// knows was lost, and its tasks are reclaimed.
-#[derive(Debug, Default)]
-pub(crate) struct Claims {
-    /// How many attempts of each claim have not been recorded. A claim is known
-    /// before its request is sent.
-    open: Mutex<HashMap<ClaimId, usize>>,
-    /// Claims whose attempts are all recorded.
-    finished: Mutex<Vec<ClaimId>>,
-}
-
-impl Claims {
-    pub(crate) fn requested(&self, id: ClaimId) {
-        lock(&self.open).insert(id, 0);
-    }
-
-    pub(crate) fn received(&self, id: ClaimId, attempts: usize) {
-        if attempts > 0 {
-            lock(&self.open).insert(id, attempts);
-        } else {
-            lock(&self.open).remove(&id);
-        }
-    }
-
-    /// The claim may exist in the store, and no longer here.
-    pub(crate) fn reply_lost(&self, id: ClaimId) {
-        lock(&self.open).remove(&id);
-    }
-
-    pub(crate) fn recorded(&self, ids: impl Iterator<Item = ClaimId>) {
-        let mut open = lock(&self.open);
-        let mut finished = lock(&self.finished);
-        for id in ids {
-            if let Some(left) = open.get_mut(&id) {
-                *left = left.saturating_sub(1);
-                if *left == 0 {
-                    open.remove(&id);
-                    finished.push(id);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn take_finished(&self) -> Vec<ClaimId> {
-        std::mem::take(&mut lock(&self.finished))
-    }
-
-    pub(crate) fn keep_finished(&self, ids: Vec<ClaimId>) {
-        lock(&self.finished).extend(ids);
-    }
-
-    pub(crate) fn known(&self) -> HashSet<ClaimId> {
-        lock(&self.open).keys().copied().collect()
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use task_engine_core::report::LogLevel;
+use task_engine_core::progress::LogLevel;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::TaskOptions;
 

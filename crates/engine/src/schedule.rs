@@ -22,10 +22,11 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::{ChangeOutcome, ScheduleError, Schedules};
 
+use crate::backoff::Backoff;
 use crate::engine_error::EngineError;
 use crate::panic::Guarded;
 use crate::stop::{Phase, StopSignal};
-use crate::wake_up::{Backoff, WakeUps};
+use crate::wake_up::WakeUps;
 
 /// How many schedules are fired in one transaction, and how many slots.
 const BATCH: u32 = 100;
@@ -151,7 +152,7 @@ impl Scheduler {
         let mut done = self.fire_all(&firings).await?;
         // Last, because it waits for locks on them.
         for (schedule, why) in broken {
-            self.mark(schedule, &why).await?;
+            self.disable_with_error(schedule, &why).await?;
             done = true;
         }
         Ok(done)
@@ -187,7 +188,9 @@ impl Scheduler {
             match self.store.fire_schedules(std::slice::from_ref(firing)).await {
                 Ok(fired) if fired.contains(&true) => report(schedule, firing),
                 Ok(_) => {}
-                Err(StoreError::InvalidData(why)) => self.mark(schedule, &why).await?,
+                Err(StoreError::InvalidData(why)) => {
+                    self.disable_with_error(schedule, &why).await?
+                }
                 Err(error @ StoreError::Refused(_)) => refused = Err(error),
                 Err(error) => return Err(error),
             }
@@ -196,7 +199,11 @@ impl Scheduler {
     }
 
     /// Disables a schedule that cannot fire, and stores the reason.
-    async fn mark(&self, schedule: &DueSchedule, why: &str) -> Result<(), StoreError> {
+    async fn disable_with_error(
+        &self,
+        schedule: &DueSchedule,
+        why: &str,
+    ) -> Result<(), StoreError> {
         let row = &schedule.row;
         let write = ScheduleWrite {
             name: row.name.clone(),

@@ -2,41 +2,45 @@
 //! works, and unregisters. If it was declared lost meanwhile (a suspended machine,
 //! a long outage), it begins another session.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use task_engine_core::attempt::InterruptCause;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::display::span;
-use task_engine_core::instance::{InstanceId, NewInstance, Recovery};
+use task_engine_core::instance::{InstanceId, NewInstance};
 use task_engine_core::process;
 use task_engine_core::queue::{Lanes, Pool};
 use task_engine_core::recovery::Reclaim;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, RequestedName};
+use crate::admission::{self, EarlierSessions};
+use crate::backoff::Backoff;
+use crate::claims::Claims;
 use crate::classes::Classes;
-use crate::dispatch::{Dispatcher, SessionEnd};
+use crate::dispatch::Dispatcher;
 use crate::engine::Settings;
 use crate::engine_error::EngineError;
 use crate::execute::{AttemptContext, GRACE};
 use crate::heartbeat::Heartbeat;
 use crate::pools::{self, FreeWorkers};
-use crate::record::{RecordTotals, ResultRecorder, STOP_TIMEOUT, UnrecordedResults};
-use crate::report::ReportWriter;
+use crate::progress::ReportWriter;
+use crate::record::{RecordTotals, ResultRecorder, STOP_TIMEOUT, UnrecordedAttempts};
 use crate::retention;
 use crate::rollup::Rollups;
-use crate::running::{Claims, RunningAttempts};
+use crate::running::RunningAttempts;
 use crate::schedule::{self, Scheduler};
 use crate::settle::Settler;
 use crate::stop::{Phase, StopHandle, StopSignal, Stopped};
 use crate::tasks::TaskEngine;
-use crate::wake_up::{self, Backoff, WakeUps};
+use crate::wake_up::{self, WakeUps};
 
 /// How long a stopping engine tries to unregister.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,74 +71,18 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             () = stop.reached(Phase::Draining) => return Ok(Stopped::default()),
         }
         let wake_ups = Arc::new(WakeUps::new(self.pools.len()));
-        let mut background = BackgroundTasks::default();
-        background.spawn(wake_up::listen(self.store.clone(), wake_ups.clone()));
-        background.spawn(retention::keep(
-            self.store.clone(),
-            self.settings.retention,
-            self.settings.audit_retention,
-        ));
-        if let Some(time) = self.settings.stop_timeout {
-            let (stop, mut watch) = (self.stop.clone(), self.stop.watch());
-            background.spawn(async move {
-                watch.reached(Phase::Draining).await;
-                tokio::time::sleep(time).await;
-                stop.stop_now();
-            });
-        }
-        let mut last_name: Option<String> = None;
-        let mut backoff = Backoff::new();
+        let mut background = self.start_background(&wake_ups);
+        let mut earlier = EarlierSessions::default();
         loop {
-            let mut new = self.new_instance();
-            let mut watch = self.stop.watch();
-            let registered_before = last_name.is_some();
-            let name = match &self.settings.instance {
-                Some(name) => RequestedName::Given(name),
-                None => RequestedName::OfMachine(last_name.as_deref()),
-            };
-            // What the last session of this engine left no longer runs.
-            let recovery = if registered_before { Recovery::Auto } else { self.settings.recovery };
-            let admitting = admission::admit(&*self.store, &mut new, name, recovery, &mut watch);
-            let admitted = tokio::select! {
-                admitted = admitting => admitted,
-                () = register_timeout(stop.clone()) => Ok(None),
-            };
-            let admitted = match admitted {
-                Err(EngineError::Store(error)) if error.is_temporary() && registered_before => {
-                    let wait = backoff.next();
-                    tracing::warn!(
-                        "the engine cannot register again, next try in {}: {error}",
-                        span(wait)
-                    );
-                    tokio::time::sleep(wait).await;
-                    if watch.phase() == Phase::Running {
-                        continue;
-                    }
-                    None
-                }
-                admitted => admitted?,
-            };
-            let Some(id) = admitted else {
+            let Some((id, name)) = self.register(&earlier).await? else {
                 return Ok(Stopped::default());
             };
-            if !registered_before {
-                let options = self.classes.options();
-                let queues = options.iter().map(|(name, options)| (&**name, &*options.queue));
-                if let Some(warning) = pools::unserved(&self.pools, queues) {
-                    tracing::warn!("{warning}");
-                }
-                if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await
-                {
-                    let _ = self.store.unregister(id).await;
-                    return Err(error);
-                }
-                let (store, stop) = (self.store.clone(), self.stop.watch());
-                background.spawn(Scheduler::new(store, wake_ups.clone(), stop).run());
+            if earlier.is_empty() {
+                self.start_scheduler(id, &wake_ups, &mut background).await?;
             }
             tracing::info!(
-                "Engine {} started with {} workers ({}) on {}",
-                new.name,
-                new.workers,
+                "Engine {name} started with {} workers ({}) on {}",
+                pools::workers(&self.pools),
                 pools::describe(&self.pools),
                 self.store.location()
             );
@@ -144,8 +92,8 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             }
             match self.run_session(id, &wake_ups).await {
                 (SessionEnd::Stopping, totals) => {
-                    let forced = watch.phase() == Phase::Forced;
-                    tracing::info!("Engine {} stopped", new.name);
+                    let forced = stop.phase() == Phase::Forced;
+                    tracing::info!("Engine {name} stopped");
                     return Ok(Stopped {
                         forced,
                         released: totals.released,
@@ -163,14 +111,87 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
                 }
                 (SessionEnd::InstanceOver, _) => {
                     tracing::warn!(
-                        "engine {} was declared lost; its running tasks were cancelled, and it registers again",
-                        new.name
+                        "engine {name} was declared lost; its running tasks were cancelled, and it registers again"
                     );
-                    last_name = Some(new.name);
-                    backoff = Backoff::new();
+                    earlier.add(id, name);
                 }
             }
         }
+    }
+
+    /// Starts what runs as long as the engine, whatever its session.
+    fn start_background(&self, wake_ups: &Arc<WakeUps>) -> BackgroundTasks {
+        let mut background = BackgroundTasks::default();
+        background.spawn(wake_up::listen(self.store.clone(), wake_ups.clone()));
+        background.spawn(retention::prune_regularly(
+            self.store.clone(),
+            self.settings.retention,
+            self.settings.audit_retention,
+        ));
+        if let Some(time) = self.settings.stop_timeout {
+            let (stop, mut watch) = (self.stop.clone(), self.stop.watch());
+            background.spawn(async move {
+                watch.reached(Phase::Draining).await;
+                tokio::time::sleep(time).await;
+                stop.stop_now();
+            });
+        }
+        background
+    }
+
+    /// Registers, and returns the id and the name of the session. An engine that was
+    /// registered before tries until its store can be reached. `None` if it is to stop.
+    async fn register(
+        &self,
+        earlier: &EarlierSessions,
+    ) -> Result<Option<(InstanceId, String)>, EngineError> {
+        let (name, recovery) = (self.settings.instance.as_deref(), self.settings.recovery);
+        let mut stop = self.stop.watch();
+        let mut backoff = Backoff::new();
+        loop {
+            let mut new = self.new_instance();
+            let admitting =
+                admission::admit(&*self.store, &mut new, name, earlier, recovery, &mut stop);
+            let admitted = tokio::select! {
+                admitted = admitting => admitted,
+                () = register_timeout(self.stop.watch()) => Ok(None),
+            };
+            match admitted {
+                Err(EngineError::Store(error)) if error.is_temporary() && !earlier.is_empty() => {
+                    let wait = backoff.next();
+                    tracing::warn!(
+                        "the engine cannot register again, next try in {}: {error}",
+                        span(wait)
+                    );
+                    tokio::time::sleep(wait).await;
+                    if stop.phase() != Phase::Running {
+                        return Ok(None);
+                    }
+                }
+                admitted => return Ok(admitted?.map(|id| (id, new.name))),
+            }
+        }
+    }
+
+    /// Declares the schedules of the engine, and starts to fire slots.
+    async fn start_scheduler(
+        &self,
+        id: InstanceId,
+        wake_ups: &Arc<WakeUps>,
+        background: &mut BackgroundTasks,
+    ) -> Result<(), EngineError> {
+        let options = self.classes.options();
+        let queues = options.iter().map(|(name, options)| (&**name, &*options.queue));
+        if let Some(warning) = pools::unserved(&self.pools, queues) {
+            tracing::warn!("{warning}");
+        }
+        if let Err(error) = schedule::declare(&*self.store, &self.settings.schedules).await {
+            let _ = self.store.unregister(id).await;
+            return Err(error);
+        }
+        let (store, stop) = (self.store.clone(), self.stop.watch());
+        background.spawn(Scheduler::new(store, wake_ups.clone(), stop).run());
+        Ok(())
     }
 
     async fn prepare_tables(&self) -> Result<(), EngineError> {
@@ -199,31 +220,11 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         let (free_workers, receivers) = FreeWorkers::new(&numbers);
         let forced = self.cancel_when_forced(&running);
         let (session, recording) = self.open_session(instance, free_workers, &running, forced);
-        let EngineSession { context, claims, unrecorded, reports, rollups } = session;
         let mut background = BackgroundTasks::default();
-        background.spawn(reports.run());
-        background.spawn(rollups.clone().run());
-        let claim_ids = Arc::new(ClaimIds::new(instance));
-        let dispatcher = |(pool, (workers, freed))| Dispatcher {
-            context: context.clone(),
-            classes: self.classes.clone(),
-            claimer: self
-                .store
-                .claimer(instance, Lanes::of(&self.pools[pool], &self.pools, self.classes.names())),
-            claim_ids: claim_ids.clone(),
-            claims: claims.clone(),
-            unrecorded: unrecorded.clone(),
-            wake_ups: wake_ups.clone(),
-            stop: self.stop.watch(),
-            handlers: self.handlers.clone(),
-            pool,
-            workers,
-            freed,
-            all_workers: pools::workers(&self.pools),
-            poll: self.settings.poll,
-        };
-        let dispatchers: Vec<_> =
-            numbers.into_iter().zip(receivers).enumerate().map(dispatcher).collect();
+        background.spawn(session.reports.clone().run());
+        background.spawn(session.rollups.clone().run());
+        let dispatchers = self.dispatchers(&session, wake_ups, numbers, receivers);
+        let EngineSession { context, claims, unrecorded, rollups, .. } = session;
         // The recorder ends when the last user of the context is gone.
         drop(context);
         let heartbeat = Heartbeat {
@@ -266,6 +267,37 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             let _ = last_rollups.await;
         }
         (end, totals)
+    }
+
+    /// One dispatcher for each pool of workers.
+    fn dispatchers(
+        &self,
+        session: &EngineSession<S>,
+        wake_ups: &Arc<WakeUps>,
+        numbers: Vec<Range<i32>>,
+        receivers: Vec<UnboundedReceiver<i32>>,
+    ) -> Vec<Dispatcher<S>> {
+        let instance = session.context.instance;
+        let claim_ids = Arc::new(ClaimIds::new(instance));
+        let dispatcher = |(pool, (workers, freed))| Dispatcher {
+            context: session.context.clone(),
+            classes: self.classes.clone(),
+            claimer: self
+                .store
+                .claimer(instance, Lanes::of(&self.pools[pool], &self.pools, self.classes.names())),
+            claim_ids: claim_ids.clone(),
+            claims: session.claims.clone(),
+            unrecorded: session.unrecorded.clone(),
+            wake_ups: wake_ups.clone(),
+            stop: self.stop.watch(),
+            handlers: self.handlers.clone(),
+            pool,
+            workers,
+            freed,
+            all_workers: pools::workers(&self.pools),
+            poll: self.settings.poll,
+        };
+        numbers.into_iter().zip(receivers).enumerate().map(dispatcher).collect()
     }
 
     /// A forced stop interrupts every attempt, whatever else the engine waits for.
@@ -318,12 +350,25 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
     }
 }
 
+/// Why a part of an engine's session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionEnd {
+    /// The engine is to stop.
+    Stopping,
+    /// The engine was declared lost.
+    InstanceOver,
+    /// This process must not use the store any longer.
+    StoreUnusable,
+    /// A part of the engine panicked, which is a bug.
+    Broken,
+}
+
 /// What the parts of one session share.
 pub(crate) struct EngineSession<S> {
     /// The recorder ends when the last clone of this is dropped.
     pub(crate) context: Arc<AttemptContext<S>>,
     pub(crate) claims: Arc<Claims>,
-    pub(crate) unrecorded: Arc<UnrecordedResults>,
+    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
 }
@@ -339,7 +384,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         forced: CancellationToken,
     ) -> (EngineSession<S>, impl Future<Output = RecordTotals> + Send + use<S>) {
         let claims = Arc::<Claims>::default();
-        let unrecorded = Arc::<UnrecordedResults>::default();
+        let unrecorded = Arc::<UnrecordedAttempts>::default();
         let reports = ReportWriter::new(self.store.clone());
         let rollups = Rollups::new(self.store.clone(), instance, self.classes.by_number());
         let (endings, to_record) = mpsc::unbounded_channel();

@@ -13,12 +13,12 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::record::{RecordTotals, STOP_TIMEOUT, UnrecordedResults, gives_up, was_released};
-use crate::report::ReportWriter;
+use crate::backoff::Backoff;
+use crate::claims::Claims;
+use crate::progress::ReportWriter;
+use crate::record::{RecordTotals, STOP_TIMEOUT, UnrecordedAttempts, gives_up, was_released};
 use crate::rollup::{EndingLabels, Rollups};
-use crate::running::Claims;
 use crate::stop::{Phase, StopSignal};
-use crate::wake_up::Backoff;
 
 const BATCH_MAX: usize = 1000;
 
@@ -36,7 +36,7 @@ pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) stop: StopSignal,
-    pub(crate) unrecorded: Arc<UnrecordedResults>,
+    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
     /// The last error of the store, if its last answer was one.
@@ -149,7 +149,7 @@ impl Settler {
             return;
         }
         if let Err(error) = self.store.record(&[], &finished).await {
-            tracing::debug!("finished claims are left to the next sweep: {error}");
+            tracing::debug!("finished claims are left to the next heartbeat: {error}");
             self.claims.keep_finished(finished);
         }
     }

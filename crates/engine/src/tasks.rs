@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use task_engine_core::flow;
 use task_engine_core::flow::Origin;
-use task_engine_core::task::{NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskRow};
+use task_engine_core::task::{NewTask, Task, TaskDetails, TaskId, TaskListQuery, TaskRow};
 use task_engine_core::traceparent::Traceparent;
 use task_engine_core::unique::Creation;
 use task_engine_store::contract::{CancelReport, Store};
@@ -133,7 +133,7 @@ impl TaskEngine {
     }
 
     /// A page of tasks, newest first.
-    pub async fn list(&self, filter: &TaskFilter) -> Result<Vec<TaskRow>, StoreError> {
+    pub async fn list(&self, filter: &TaskListQuery) -> Result<Vec<TaskRow>, StoreError> {
         self.store.tasks(filter).await
     }
 

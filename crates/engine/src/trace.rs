@@ -80,10 +80,10 @@ pub(crate) fn ended(span: &Span, end: &AttemptEnd) {
 
 /// The W3C name of a span, if it is one of OpenTelemetry.
 #[cfg(feature = "otlp")]
-pub(crate) use crate::otlp::{traceparent as of, under};
+pub(crate) use crate::otlp::{traceparent, under};
 
 #[cfg(not(feature = "otlp"))]
-pub(crate) fn of(_: &Span) -> Option<Traceparent> {
+pub(crate) fn traceparent(_: &Span) -> Option<Traceparent> {
     None
 }
 

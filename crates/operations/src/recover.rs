@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::NextState;
 use task_engine_core::display::{count, span};
-use task_engine_core::instance::{Admission, InstanceRow, Recovery, admission};
+use task_engine_core::instance::{Admission, InstanceRow, Recovery, decide_admission};
 use task_engine_core::process;
-use task_engine_core::recovery::{HeldTask, Reclaim};
+use task_engine_core::recovery::{Reclaim, UnendedAttempt};
 use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -29,7 +29,8 @@ impl Operator {
             let known = known_names(&*self.store).await?;
             return Err(OperationError::NotFound(format!("there is no engine {name}; {known}")));
         }
-        let is_dead = |it: &&InstanceRow| admission(it, Recovery::Auto) == Admission::Recover;
+        let is_dead =
+            |it: &&InstanceRow| decide_admission(it, Recovery::Auto) == Admission::Recover;
         if !instances.iter().any(|it| is_dead(&it))
             && let Some(live) = instances.iter().find(|it| is_live(it))
         {
@@ -46,7 +47,7 @@ async fn reclaim(store: &dyn Store, name: &str) -> Result<OperationReport, Opera
     for instance in store.instances(Some(name)).await? {
         if is_live(&instance) {
             live = Some(instance);
-        } else if admission(&instance, Recovery::Auto) == Admission::Recover {
+        } else if decide_admission(&instance, Recovery::Auto) == Admission::Recover {
             match reclaim_one(store, &instance, &mut report).await {
                 Ok(held) => left.extend(held),
                 Err(error) => return Err(OperationError::from(error).after(report, 0)),
@@ -77,7 +78,7 @@ async fn reclaim_one(
     store: &dyn Store,
     instance: &InstanceRow,
     report: &mut OperationReport,
-) -> Result<Vec<HeldTask>, StoreError> {
+) -> Result<Vec<UnendedAttempt>, StoreError> {
     store.declare_lost(instance.id, instance.process_gone).await?;
     report.add(OperationOutcome::DeclaredLost);
     for attempt in store.reclaim(Reclaim::Lost(instance.id)).await? {
@@ -106,7 +107,7 @@ async fn wait_for_programs(store: &dyn Store, name: &str) -> Result<Vec<Instance
 }
 
 fn is_live(instance: &InstanceRow) -> bool {
-    matches!(admission(instance, Recovery::Auto), Admission::Wait(_) | Admission::Taken)
+    matches!(decide_admission(instance, Recovery::Auto), Admission::Wait(_) | Admission::Taken)
 }
 
 fn still_alive(engine: &InstanceRow) -> OperationError {

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use task_engine_core::change::Edit;
 use task_engine_core::filter::Filter;
-use task_engine_core::report::{LogFilter, LogRow};
+use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::secret::{Redactor, Secrets, refuse_placeholders, restore};
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
 use task_engine_store::contract::Store;

@@ -124,7 +124,7 @@ impl Search {
         };
         let cheap_rows = if is_cheap { STEP_ROWS } else { STEP_ROWS_WITH_LOOKUP };
         Scan {
-            base: source,
+            source,
             from,
             before,
             rows: if narrow { cheap_rows } else { tasks },

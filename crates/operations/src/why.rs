@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use task_engine_core::instance::InstanceRow;
+use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::{BoundedCount, PausedQueue, Pool};
-use task_engine_core::report::ProgressRow;
 use task_engine_core::retry::RetryOverride;
 use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskRow, TaskStatus};
 use task_engine_store::activity::{Activity, EndingRow};

@@ -7,9 +7,9 @@
 --
 -- There is no race: this runs after the caller has locked waiting_tasks (as every
 -- INSERT does, until its commit), and reads with a snapshot of its own (VOLATILE, in
--- READ COMMITTED; otherwise it always notifies). A claimer registers as idle, then
--- waits for the holders of that lock, then scans for work once more, and only then
--- is idle. So either the registration is seen here, or the new task is seen there.
+-- READ COMMITTED; otherwise it always notifies). A claimer registers as idle, reads which
+-- transactions hold that lock, and scans for work once more. While one of them is open, it
+-- scans again soon. So either the registration is seen here, or the new task is seen there.
 --
 -- The payload is the class, as in the book; within one transaction equal
 -- notifications become one.

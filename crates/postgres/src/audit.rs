@@ -10,8 +10,8 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::executor::Executor as _;
 use crate::json::JsonIn;
-use crate::session::Executor as _;
 use crate::store::{StoreInner, micros};
 use crate::value::read;
 

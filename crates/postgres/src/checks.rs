@@ -20,8 +20,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
+use crate::executor::Executor as _;
 use crate::locks::OpenTransaction;
-use crate::session::Executor as _;
 use crate::store::{StoreInner, from_micros};
 
 const SQL: &str = include_str!("../sql/operators/checks.sql");
@@ -48,7 +48,7 @@ const TRANSACTION_AGE_WRONG: i64 = 1_500_000_000;
 
 impl StoreInner {
     pub(crate) async fn checks(&self, depth: CheckDepth) -> Result<Vec<Check>, StoreError> {
-        let mut checks = self.server().await?;
+        let mut checks = self.check_server().await?;
         let tables = self.tables_version().await;
         let has_tables = tables.verdict == Verdict::Ok;
         checks.push(tables);
@@ -90,7 +90,7 @@ impl StoreInner {
         rows.map_err(|e| store_error(&e))
     }
 
-    async fn server(&self) -> Result<Vec<Check>, StoreError> {
+    async fn check_server(&self) -> Result<Vec<Check>, StoreError> {
         // The first one may open a connection.
         let client = self.connections.work().await?;
         let begun = Instant::now();
@@ -271,7 +271,7 @@ impl StoreInner {
             newest: TaskId(row.get("newest")),
         });
         let failed: Vec<_> = failed.collect();
-        let held = self.query_briefly(crate::watch::HELD, &[]).await?;
+        let held = self.query_briefly(crate::activity::HELD, &[]).await?;
         let now = self.query_briefly("SELECT clock_timestamp() AS now", &[]).await?;
         let late = self.query_briefly(LATE_SCHEDULES, &[]).await?;
         let late = late.iter().map(|row| (row.get("name"), us(row, "late_us"), row.get("waits")));
@@ -286,7 +286,7 @@ impl StoreInner {
             due_schedules: late.collect(),
             failed_and_more: failed.iter().map(|one| one.tasks).sum::<i64>() >= limit,
             failed,
-            held: held.iter().map(crate::watch::held_attempt).collect(),
+            held: held.iter().map(crate::activity::held_attempt).collect(),
             now: now.first().map_or(Timestamp::UNIX_EPOCH, |row| row.get("now")),
         })
     }

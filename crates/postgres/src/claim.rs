@@ -8,9 +8,11 @@
 //!
 //! States of one call ([`ClaimerState`]), and their transitions:
 //!
+//! A call begins in `Cached` if its heads are still valid; otherwise it scans first, and begins
+//! in `Scanned` or `Confirmed`.
+//!
 //! | state | some lane is due | no lane is due |
 //! |---|---|---|
-//! | start | heads still valid → `Cached` | heads stale → scan → `Scanned` or `Confirmed` |
 //! | `Cached` | take; nothing taken → scan → `Scanned` or `Confirmed` | scan → the same |
 //! | `Scanned` | take; nothing taken → return `Contended` | register as idle, scan → `Confirmed` |
 //! | `Confirmed` | take; nothing taken → return `Contended` | return `Nothing`, or `Contended` after a partial scan |
@@ -49,8 +51,8 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
+use crate::executor::Executor as _;
 use crate::queue_heads::QueueHeads;
-use crate::session::Executor as _;
 use crate::store::{STATEMENT, StoreInner};
 use crate::take::TakeTasks;
 
@@ -88,10 +90,10 @@ pub(crate) struct PgClaimer {
 impl Claimer for PgClaimer {
     fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim> {
         let inner = self.inner.clone();
-        Box::pin(async move { inner.answer(STATEMENT, self.run(id, limit)).await })
+        Box::pin(async move { inner.with_time_limit(STATEMENT, self.claim_tasks(id, limit)).await })
     }
 
-    fn wake(&mut self) {
+    fn invalidate(&mut self) {
         self.heads.invalidate();
     }
 }
@@ -102,7 +104,7 @@ impl PgClaimer {
         Self { inner, instance, idle, heads: QueueHeads::new(lanes) }
     }
 
-    async fn run(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
+    async fn claim_tasks(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
         let mut state =
             if self.heads.are_stale() { self.scan().await? } else { ClaimerState::Cached };
         loop {

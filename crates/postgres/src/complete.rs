@@ -7,16 +7,15 @@ use task_engine_core::completion::{Completion, SettleOutcome};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::GenericClient;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::error::{must_repeat, store_error};
+use crate::executor::{Executor as _, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
 #[cfg(feature = "sqlx")]
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
-use crate::record::{ConflictMode, RecordColumns, attempt_id};
+use crate::record::{BATCH_LOCK_TIMEOUT, EndOutcome, attempt_id};
 use crate::schema::Schema;
-use crate::session::{Executor as _, PgSession, PgTransaction};
 use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/engine/complete.sql");
@@ -29,12 +28,6 @@ const LOCK_CLAIMS: &str = statement(SQL, "lock_claims");
 
 /// The server's name for "this attempt is no longer yours".
 const ATTEMPT_OVER: &str = "TE001";
-
-/// How long is waited for a transaction of an application that may be about to
-/// commit, all in all and for each of several.
-const BATCH_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
-const SINGLE_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
-const USUAL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '10s'";
 
 impl Schema {
     /// Completes a task in a transaction of the application's own, with
@@ -122,13 +115,13 @@ impl StoreInner {
         if rest.is_empty() {
             return Ok(vec![SettleOutcome::Completed; endings.len()]);
         }
-        let report_of_ends = loop {
+        let outcome = loop {
             let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-            let report_of_ends = match self.end_held(&mut transaction, &rest).await {
-                Ok(report_of_ends) => transaction.commit().await.map(|()| report_of_ends),
+            let outcome = match self.end_held(&mut transaction, &rest).await {
+                Ok(outcome) => transaction.commit().await.map(|()| outcome),
                 Err(e) => Err(e),
             };
-            match report_of_ends {
+            match outcome {
                 Err(e) if must_repeat(&e) => {}
                 answer => break answer.map_err(|e| store_error(&e))?,
             }
@@ -136,9 +129,7 @@ impl StoreInner {
         // Some may have committed since the first check.
         let others: Vec<AttemptRecord> = rest
             .into_iter()
-            .filter(|e| {
-                !report_of_ends.ended.contains(&e.id) && !report_of_ends.open.contains(&e.id)
-            })
+            .filter(|e| !outcome.ended.contains(&e.id) && !outcome.open.contains(&e.id))
             .collect();
         let later = self.completed(&client, &others).await?;
         let ended: Vec<&AttemptRecord> = others.iter().filter(|e| !later.contains(&e.id)).collect();
@@ -149,7 +140,7 @@ impl StoreInner {
         };
         let settled = |ending: &AttemptRecord| match ending.id {
             id if completed.contains(&id) || later.contains(&id) => SettleOutcome::Completed,
-            id if report_of_ends.open.contains(&id) => SettleOutcome::Open,
+            id if outcome.open.contains(&id) => SettleOutcome::Open,
             id if late.contains(&id) => SettleOutcome::Late,
             _ => SettleOutcome::Recorded,
         };
@@ -158,7 +149,7 @@ impl StoreInner {
 
     async fn completed(
         &self,
-        client: &PgSession,
+        client: &PooledConnection,
         endings: &[AttemptRecord],
     ) -> Result<HashSet<AttemptId>, StoreError> {
         if endings.is_empty() {
@@ -179,7 +170,7 @@ impl StoreInner {
         &self,
         transaction: &mut PgTransaction<'_>,
         endings: &[AttemptRecord],
-    ) -> Result<EndReport, tokio_postgres::Error> {
+    ) -> Result<EndOutcome, tokio_postgres::Error> {
         transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
         let rows = transaction.query(&self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;
@@ -188,64 +179,4 @@ impl StoreInner {
             endings.iter().filter(|ending| held.contains(&ending.claim_id.0)).cloned().collect();
         self.end_without_waiting(transaction, &endings).await
     }
-
-    /// Ends attempts, of which some may be completed by an open transaction: those are
-    /// skipped. First all in one statement; if that has to wait, one by one, to find the
-    /// blocked ones.
-    pub(crate) async fn end_without_waiting(
-        &self,
-        transaction: &mut PgTransaction<'_>,
-        endings: &[AttemptRecord],
-    ) -> Result<EndReport, tokio_postgres::Error> {
-        let mut report_of_ends = EndReport::default();
-        transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
-        if !self.end_at_once(transaction, endings, &mut report_of_ends).await? {
-            transaction.batch_execute(SINGLE_LOCK_TIMEOUT).await?;
-            // In the order in which everybody writes them.
-            let mut in_order: Vec<&AttemptRecord> = endings.iter().collect();
-            in_order.sort_unstable_by_key(|ending| ending.id);
-            for ending in in_order {
-                let one = std::slice::from_ref(ending);
-                if !self.end_at_once(transaction, one, &mut report_of_ends).await? {
-                    report_of_ends.open.insert(ending.id);
-                }
-            }
-        }
-        transaction.batch_execute(USUAL_LOCK_TIMEOUT).await?;
-        Ok(report_of_ends)
-    }
-
-    /// False, and nothing is changed, if it would have to wait.
-    async fn end_at_once(
-        &self,
-        transaction: &mut PgTransaction<'_>,
-        endings: &[AttemptRecord],
-        report_of_ends: &mut EndReport,
-    ) -> Result<bool, tokio_postgres::Error> {
-        let part = transaction.savepoint("task_engine_end").await?;
-        let statement = self.record_statement(ConflictMode::SkipEnded);
-        match RecordColumns::of(endings).run(&part, &statement, &[]).await {
-            Ok(recorded) => {
-                if endings.iter().any(|ending| ending.cancel_response.is_some()) {
-                    self.record_cancel_responses(&part, endings, &recorded).await?;
-                }
-                part.commit().await?;
-                report_of_ends.ended.extend(recorded.iter().map(attempt_id));
-                Ok(true)
-            }
-            Err(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                part.rollback().await?;
-                Ok(false)
-            }
-            Err(e) => Err(e),
-        }
-    }
-}
-
-/// The outcome of ending attempts. Those in neither set had ended before.
-#[derive(Debug, Default)]
-pub(crate) struct EndReport {
-    pub(crate) ended: HashSet<AttemptId>,
-    /// A transaction that ends them is still open.
-    pub(crate) open: HashSet<AttemptId>,
 }

@@ -20,8 +20,8 @@ use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{pool_error, store_error};
+use crate::executor::{PooledConnection, StatementMode};
 use crate::hosts::{Connected, Hosts};
-use crate::session::{PgSession, StatementMode};
 use crate::{encoding, pooler, tls};
 
 /// The purpose of a store.
@@ -289,15 +289,15 @@ impl Connections {
     }
 
     /// A connection for the work: creation, claims, records, reading.
-    pub(crate) async fn work(&self) -> Result<PgSession, StoreError> {
+    pub(crate) async fn work(&self) -> Result<PooledConnection, StoreError> {
         self.examine().await?;
-        Ok(PgSession::new(self.work.get().await?, self.mode.clone()))
+        Ok(PooledConnection::new(self.work.get().await?, self.mode.clone()))
     }
 
     /// A connection for calls that must not wait behind the work.
-    pub(crate) async fn lifeline(&self) -> Result<PgSession, StoreError> {
+    pub(crate) async fn lifeline(&self) -> Result<PooledConnection, StoreError> {
         self.examine().await?;
-        Ok(PgSession::new(self.lifeline.get().await?, self.mode.clone()))
+        Ok(PooledConnection::new(self.lifeline.get().await?, self.mode.clone()))
     }
 
     /// A call got no reply on a connection that is back in its pool and looks valid.
@@ -338,16 +338,16 @@ impl Connections {
 
     /// Waits for a reply within the limit, and only while the server answers probes.
     /// Without a reply, no current connection is used again.
-    pub(crate) async fn answer<T>(
+    pub(crate) async fn with_time_limit<T>(
         &self,
         limit: Option<Duration>,
-        answer: impl Future<Output = Result<T, StoreError>>,
+        call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let error = {
             // Dropped before the connections are given up, with the one it has.
-            tokio::pin!(answer);
-            match self.answer_within_timeout(limit, answer).await {
-                Ok(answer) => return answer,
+            tokio::pin!(call);
+            match self.reply_within(limit, call).await {
+                Ok(reply) => return reply,
                 Err(error) => error,
             }
         };
@@ -355,18 +355,18 @@ impl Connections {
         Err(error)
     }
 
-    async fn answer_within_timeout<T>(
+    async fn reply_within<T>(
         &self,
         limit: Option<Duration>,
-        mut answer: Pin<&mut impl Future<Output = T>>,
+        mut call: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, StoreError> {
         let begun = Instant::now();
         let mut next_probe = PROBE_AFTER;
         loop {
             let until = limit.map_or(next_probe, |limit| limit.min(next_probe));
             let left = until.saturating_sub(begun.elapsed());
-            if let Ok(answer) = tokio::time::timeout(left, answer.as_mut()).await {
-                return Ok(answer);
+            if let Ok(reply) = tokio::time::timeout(left, call.as_mut()).await {
+                return Ok(reply);
             }
             if let Some(limit) = limit
                 && begun.elapsed() >= limit
@@ -374,7 +374,7 @@ impl Connections {
                 return Err(no_answer(limit));
             }
             tokio::select! {
-                answer = answer.as_mut() => return Ok(answer),
+                reply = call.as_mut() => return Ok(reply),
                 answers = self.server_answers() => if !answers {
                     return Err(StoreError::Unavailable(format!(
                         "{} takes no new connection within {:?} and has not answered for {:.0} s: it is suspended, overloaded, or cut off",

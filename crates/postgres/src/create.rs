@@ -14,11 +14,11 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::{must_repeat, pool_error, store_error};
+use crate::executor::Executor as _;
 use crate::json::JsonIn;
 #[cfg(feature = "sqlx")]
 use crate::locks::{LOCK_TIMEOUT, unnamed_blocker};
 use crate::schema::Schema;
-use crate::session::Executor as _;
 use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/engine/create.sql");

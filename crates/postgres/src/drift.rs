@@ -11,8 +11,8 @@ use task_engine_store::sql::statement;
 use tokio_postgres::AsyncMessage;
 
 use crate::error::{error_text, store_error};
+use crate::executor::Executor as _;
 use crate::schema::Schema;
-use crate::session::Executor as _;
 use crate::store::StoreInner;
 
 const OBJECTS: &str = statement(include_str!("../sql/operators/checks.sql"), "objects");

@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
-use crate::session::{Executor as _, PgTransaction};
+use crate::executor::{Executor as _, PgTransaction};
 use crate::store::StoreInner;
 use crate::value::read;
 

@@ -8,8 +8,8 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::executor::Executor as _;
 use crate::read::{error, execution_status, task_row};
-use crate::session::Executor as _;
 use crate::store::StoreInner;
 use crate::value::read;
 

@@ -121,11 +121,11 @@ impl Hosts {
     }
 
     /// Whether the server that was connected to last answers a new connection,
-    /// if only by refusing it. If not, the next one is report_of_ends first from now on.
+    /// if only by refusing it. If not, the next one is outcome first from now on.
     pub(crate) async fn answers(&self, tls: &MakeRustlsConnect) -> bool {
         let n = self.preferred.load(Ordering::Relaxed);
-        let report_of_ends = self.hosts[n].connect(tls, self.timeout).await;
-        let silent = matches!(report_of_ends, Err(HostError::Silent(_)));
+        let outcome = self.hosts[n].connect(tls, self.timeout).await;
+        let silent = matches!(outcome, Err(HostError::Silent(_)));
         if silent {
             let next = (n + 1) % self.hosts.len();
             let _ = self.preferred.compare_exchange(n, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use task_engine_store::export::{
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::{Executor as _, PgTransaction};
+use crate::executor::{Executor as _, PgTransaction};
 use crate::store::StoreInner;
 
 const LAST_IDS: &str = statement(include_str!("../sql/operators/export.sql"), "last_ids");

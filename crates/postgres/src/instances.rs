@@ -6,7 +6,7 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::{ENDED_KEPT, InstanceId, InstanceRow, NewInstance};
 use task_engine_core::json::Json;
 use task_engine_core::process;
-use task_engine_core::recovery::HeldTask;
+use task_engine_core::recovery::UnendedAttempt;
 use task_engine_core::task::TaskId;
 use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::error::StoreError;
@@ -15,9 +15,9 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::store_error;
+use crate::executor::Executor as _;
 use crate::failover::WalPosition;
 use crate::json::JsonIn;
-use crate::session::Executor as _;
 use crate::store::{StoreInner, from_micros, micros};
 use crate::value::read;
 
@@ -139,13 +139,13 @@ impl StoreInner {
     pub(crate) async fn held_attempts(
         &self,
         instance: InstanceId,
-    ) -> Result<Vec<HeldTask>, StoreError> {
+    ) -> Result<Vec<UnendedAttempt>, StoreError> {
         let client = self.connections.lifeline().await?;
         let rows = client
             .query(&self.schema.sql(HELD), &[&instance.0])
             .await
             .map_err(|e| store_error(&e))?;
-        let held = rows.iter().map(|row| HeldTask {
+        let held = rows.iter().map(|row| UnendedAttempt {
             id: AttemptId { task_id: TaskId(read(row, "task_id")), attempt: read(row, "attempt") },
             class: read(row, "task_class"),
             claimed_at: read(row, "claimed_at"),

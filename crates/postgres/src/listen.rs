@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::stream::poll_fn;
+use futures_util::{Stream, StreamExt as _};
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
-use tokio_postgres::AsyncMessage;
+use tokio_postgres::{AsyncMessage, Client, Error};
 
 use crate::error::store_error;
 use crate::store::StoreInner;
@@ -34,60 +34,71 @@ impl StoreInner {
             }
         }
         let (client, mut connection) = self.connections.connector.dedicated().await?;
-        let cancel_channel = self.schema.cancel_channel();
-        let (channel, cancel) = (self.schema.channel(), cancel_channel.clone());
-        let schedule_channel = self.schema.schedule_channel();
-        let schedule = schedule_channel.clone();
-        let mut messages = poll_fn(move |cx| connection.poll_message(cx));
-        let hearing = async {
-            while let Some(message) = messages.next().await {
-                match message.map_err(|e| store_error(&e))? {
-                    AsyncMessage::Notification(note) if note.channel() == cancel => {
-                        hear(WakeUp::Cancel);
-                    }
-                    AsyncMessage::Notification(note) if note.channel() == schedule => {
-                        hear(WakeUp::Schedule);
-                    }
-                    AsyncMessage::Notification(note) => {
-                        tracing::trace!("Received notification for a task [{}]", note.payload());
-                        hear(WakeUp::Work);
-                    }
-                    _ => {}
-                }
-            }
-            Err(StoreError::Unavailable("PostgreSQL closed the connection for wake-ups".into()))
-        };
-        let probing = async {
-            let listen = format!(
-                "LISTEN \"{channel}\"; LISTEN \"{cancel_channel}\"; LISTEN \"{schedule_channel}\""
-            );
-            client.batch_execute(&listen).await.map_err(|e| store_error(&e))?;
-            // There was no notification of tasks that were created before.
-            hear(WakeUp::Work);
-            hear(WakeUp::Cancel);
-            hear(WakeUp::Schedule);
-            loop {
-                tokio::time::sleep(PROBE_INTERVAL).await;
-                if self.connections.are_behind_pooler() {
-                    return Err(StoreError::Unavailable("a pooler in between forgets it".into()));
-                }
-                match tokio::time::timeout(PROBE_TIMEOUT, client.batch_execute("")).await {
-                    Ok(answer) => answer.map_err(|e| store_error(&e))?,
-                    Err(_) => {
-                        return Err(StoreError::Unavailable(
-                            "the connection for wake-ups does not answer".into(),
-                        ));
-                    }
-                }
-            }
-        };
+        let messages = poll_fn(move |cx| connection.poll_message(cx));
         // All of them only ever end with an error.
         tokio::select! {
-            end = hearing => end,
-            end = probing => end,
+            end = self.receive(messages, hear) => end,
+            end = self.subscribe_and_probe(&client, hear) => end,
             () = self.connections.pools_discarded() => Err(StoreError::Unavailable(
                 "the server does not answer other connections".into(),
             )),
+        }
+    }
+
+    async fn receive(
+        &self,
+        mut messages: impl Stream<Item = Result<AsyncMessage, Error>> + Unpin,
+        hear: &(dyn Fn(WakeUp) + Send + Sync),
+    ) -> Result<(), StoreError> {
+        let (cancel, schedule) = (self.schema.cancel_channel(), self.schema.schedule_channel());
+        while let Some(message) = messages.next().await {
+            match message.map_err(|e| store_error(&e))? {
+                AsyncMessage::Notification(note) if note.channel() == cancel => {
+                    hear(WakeUp::Cancel);
+                }
+                AsyncMessage::Notification(note) if note.channel() == schedule => {
+                    hear(WakeUp::Schedule);
+                }
+                AsyncMessage::Notification(note) => {
+                    tracing::trace!("Received notification for a task [{}]", note.payload());
+                    hear(WakeUp::Work);
+                }
+                _ => {}
+            }
+        }
+        Err(StoreError::Unavailable("PostgreSQL closed the connection for wake-ups".into()))
+    }
+
+    /// Subscribes, and then checks from time to time that the connection is alive.
+    async fn subscribe_and_probe(
+        &self,
+        client: &Client,
+        hear: &(dyn Fn(WakeUp) + Send + Sync),
+    ) -> Result<(), StoreError> {
+        let listen = format!(
+            "LISTEN \"{}\"; LISTEN \"{}\"; LISTEN \"{}\"",
+            self.schema.channel(),
+            self.schema.cancel_channel(),
+            self.schema.schedule_channel()
+        );
+        client.batch_execute(&listen).await.map_err(|e| store_error(&e))?;
+        // There was no notification of tasks that were created before.
+        hear(WakeUp::Work);
+        hear(WakeUp::Cancel);
+        hear(WakeUp::Schedule);
+        loop {
+            tokio::time::sleep(PROBE_INTERVAL).await;
+            if self.connections.are_behind_pooler() {
+                return Err(StoreError::Unavailable("a pooler in between forgets it".into()));
+            }
+            match tokio::time::timeout(PROBE_TIMEOUT, client.batch_execute("")).await {
+                Ok(reply) => reply.map_err(|e| store_error(&e))?,
+                Err(_) => {
+                    return Err(StoreError::Unavailable(
+                        "the connection for wake-ups does not answer".into(),
+                    ));
+                }
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::session::Executor as _;
+use crate::executor::Executor as _;
 use crate::store::{StoreInner, from_micros};
 
 const TRANSACTIONS: &str = statement(include_str!("../sql/operators/checks.sql"), "transactions");
@@ -42,21 +42,8 @@ impl StoreInner {
         Ok(open.into_iter().map(|transaction| transaction.session).collect())
     }
 
-    /// Waits for a reply within the limit (`Connections::answer`). After a lock timeout
-    /// it names the session that holds the lock, if it can still be seen.
-    pub(crate) async fn answer<T>(
-        &self,
-        limit: Option<Duration>,
-        answer: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let message = match self.connections.answer(limit, answer).await {
-            Err(StoreError::Locked(message)) => message,
-            answer => return answer,
-        };
-        Err(self.name_blockers(&message).await)
-    }
-
-    async fn name_blockers(&self, message: &str) -> StoreError {
+    /// The error of a lock timeout, with the session that holds the lock, if it can be seen.
+    pub(crate) async fn name_blockers(&self, message: &str) -> StoreError {
         let sessions = tokio::time::timeout(NAMING_TIMEOUT, self.blocking_sessions()).await;
         let sessions = sessions.ok().and_then(Result::ok).unwrap_or_default();
         let message = message.strip_suffix(&unnamed_blocker()).unwrap_or(message);

@@ -7,7 +7,7 @@ use task_engine_store::login::{DatabaseKey, LoginId};
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::Executor as _;
+use crate::executor::Executor as _;
 use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/operators/logins.sql");

@@ -8,7 +8,7 @@ use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
 
 use crate::error::{error_text, store_error};
-use crate::session::Executor;
+use crate::executor::Executor;
 use crate::store::StoreInner;
 
 const MIGRATIONS: &[(i32, &str, &str)] = &[

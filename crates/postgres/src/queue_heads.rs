@@ -7,7 +7,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::Executor as _;
+use crate::executor::Executor as _;
 use crate::store::{StoreInner, from_micros};
 use crate::value::{RawTime, read};
 
@@ -18,12 +18,15 @@ const SCAN_KNOWN_HEADS: &str = statement(SQL, "scan_known_heads");
 /// Positions are kept this long under load. Rows that commit behind them (from a long
 /// transaction, or a claim that was rolled back) wait no longer than this.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// Complete scans that take longer, several in a row, read dead rows, because some
-/// transaction holds an old snapshot. Then complete scans get only this part of the time, and
-/// in between only known lanes are scanned, from their positions on.
+/// A complete scan that takes longer reads dead rows, because some transaction holds an old
+/// snapshot.
 const CHEAP: Duration = Duration::from_millis(20);
+/// After so many slow scans in a row, complete scans are limited. In between only known lanes
+/// are scanned, from their positions on.
 const SLOW_IN_A_ROW: u32 = 3;
+/// Then the next complete scan comes after this many times the duration of the last one,
 const RATION: u32 = 20;
+/// but after no more than this.
 const RATION_MAX: Duration = Duration::from_secs(2);
 /// Tasks commit in another order than their times have: a scan from a position begins this
 /// much earlier.

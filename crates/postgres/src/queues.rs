@@ -6,7 +6,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
-use crate::session::Executor as _;
+use crate::executor::Executor as _;
 use crate::store::StoreInner;
 use crate::value::read;
 

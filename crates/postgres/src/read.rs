@@ -4,9 +4,9 @@ use task_engine_core::attempt::TaskError;
 use task_engine_core::cancel::{CancelOutcome, CancelRow};
 use task_engine_core::flow::Origin;
 use task_engine_core::json::Json;
-use task_engine_core::report::ProgressRow;
+use task_engine_core::progress::ProgressRow;
 use task_engine_core::task::{ExecutionRow, ExecutionStatus, LateResult};
-use task_engine_core::task::{TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use task_engine_core::task::{TaskDetails, TaskId, TaskListQuery, TaskRow, TaskStatus};
 use task_engine_store::check::{Violation, ViolationKind};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
-use crate::session::Executor as _;
+use crate::executor::Executor as _;
 use crate::store::StoreInner;
 use crate::value::read;
 
@@ -30,7 +30,7 @@ const LATE_RESULTS: &str = statement(SQL, "late_results");
 const VERIFY: &str = statement(include_str!("../sql/operators/verify.sql"), "verify");
 
 impl StoreInner {
-    pub(crate) async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskRow>, StoreError> {
+    pub(crate) async fn tasks(&self, filter: &TaskListQuery) -> Result<Vec<TaskRow>, StoreError> {
         let statement = match filter.status {
             None => TASKS,
             Some(TaskStatus::Waiting) => TASKS_WAITING,
@@ -130,7 +130,7 @@ fn execution_row(row: &Row) -> ExecutionRow {
         retry_at: read(row, "retry_at"),
         progress: progress(row),
         log_lines: read(row, "log_lines"),
-        cancel: cancel(row),
+        cancel: cancel_row(row),
     }
 }
 
@@ -142,7 +142,7 @@ fn progress(row: &Row) -> Option<ProgressRow> {
     })
 }
 
-fn cancel(row: &Row) -> Option<CancelRow> {
+fn cancel_row(row: &Row) -> Option<CancelRow> {
     let answer = row.get::<_, Option<&str>>("answer").and_then(|word| word.parse().ok());
     Some(CancelRow {
         requested_at: read::<Option<jiff::Timestamp>>(row, "cancel_requested_at")?,

@@ -13,14 +13,21 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{must_repeat, store_error};
+use crate::executor::{Executor, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
-use crate::session::{Executor, PgSession};
 use crate::store::{StoreInner, micros};
 
 const SQL: &str = include_str!("../sql/engine/record.sql");
 const RECORD: &str = statement(SQL, "record");
 const RECORD_SKIPPING_ENDED: &str = statement(SQL, "record_skipping_ended");
+const RECORD_CANCEL_RESPONSES: &str = statement(SQL, "record_cancel_responses");
 const RECORD_LATE: &str = statement(SQL, "record_late");
+
+/// How long is waited for a transaction of an application that may be about to
+/// commit, all in all and for each of several.
+pub(crate) const BATCH_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
+const SINGLE_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
+const USUAL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '10s'";
 
 impl StoreInner {
     pub(crate) async fn record(
@@ -33,12 +40,12 @@ impl StoreInner {
         }
         let mut client = self.connections.work().await?;
         let columns = RecordColumns::of(endings);
-        let answers = endings.iter().any(|ending| ending.cancel_response.is_some());
+        let cancelled = endings.iter().any(|ending| ending.cancel_response.is_some());
         let mut mode = ConflictMode::FailStatement;
         let recorded = loop {
             let statement = self.record_statement(mode);
-            let recorded = if answers {
-                self.record_with_answers(&mut client, &columns, &statement, finished).await
+            let recorded = if cancelled {
+                self.record_with_cancel_responses(&mut client, &columns, &statement, finished).await
             } else {
                 columns.run(&client, &statement, finished).await
             };
@@ -64,9 +71,9 @@ impl StoreInner {
 
     /// The same for a batch in which an attempt got a cancel request. That is rare, so
     /// the usual statement does not handle it.
-    async fn record_with_answers(
+    async fn record_with_cancel_responses(
         &self,
-        client: &mut PgSession,
+        client: &mut PooledConnection,
         columns: &RecordColumns<'_>,
         statement: &str,
         finished: &[ClaimId],
@@ -78,7 +85,30 @@ impl StoreInner {
         Ok(recorded)
     }
 
-    pub(crate) fn record_statement(&self, mode: ConflictMode) -> Cow<'static, str> {
+    /// Writes the cancel responses of those of these attempts that were recorded.
+    async fn record_cancel_responses(
+        &self,
+        client: &impl Executor,
+        endings: &[AttemptRecord],
+        recorded: &[Row],
+    ) -> Result<(), tokio_postgres::Error> {
+        let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
+        let responses: Vec<_> = endings
+            .iter()
+            .filter(|ending| recorded.contains(&ending.id))
+            .filter_map(|ending| ending.cancel_response.map(|response| (ending.id, response)))
+            .collect();
+        let task_ids: Vec<i64> = responses.iter().map(|(id, _)| id.task_id.0).collect();
+        let attempts: Vec<i32> = responses.iter().map(|(id, _)| id.attempt).collect();
+        let ago: Vec<i64> =
+            responses.iter().map(|(_, response)| micros(response.delivered.elapsed())).collect();
+        let answers: Vec<&str> =
+            responses.iter().map(|(_, response)| response.reaction.as_str()).collect();
+        let sql = self.schema.sql(RECORD_CANCEL_RESPONSES);
+        client.execute(&sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
+    }
+
+    fn record_statement(&self, mode: ConflictMode) -> Cow<'static, str> {
         match mode {
             ConflictMode::FailStatement => self.schema.sql(RECORD),
             ConflictMode::SkipEnded => self.schema.sql(RECORD_SKIPPING_ENDED),
@@ -108,9 +138,71 @@ impl StoreInner {
     }
 }
 
+impl StoreInner {
+    /// Ends attempts, of which some may be completed by an open transaction: those are
+    /// skipped. First all in one statement; if that has to wait, one by one, to find the
+    /// blocked ones.
+    pub(crate) async fn end_without_waiting(
+        &self,
+        transaction: &mut PgTransaction<'_>,
+        endings: &[AttemptRecord],
+    ) -> Result<EndOutcome, tokio_postgres::Error> {
+        let mut outcome = EndOutcome::default();
+        transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
+        if !self.end_at_once(transaction, endings, &mut outcome).await? {
+            transaction.batch_execute(SINGLE_LOCK_TIMEOUT).await?;
+            // In the order in which every writer inserts them.
+            let mut in_order: Vec<&AttemptRecord> = endings.iter().collect();
+            in_order.sort_unstable_by_key(|ending| ending.id);
+            for ending in in_order {
+                let one = std::slice::from_ref(ending);
+                if !self.end_at_once(transaction, one, &mut outcome).await? {
+                    outcome.open.insert(ending.id);
+                }
+            }
+        }
+        transaction.batch_execute(USUAL_LOCK_TIMEOUT).await?;
+        Ok(outcome)
+    }
+
+    /// False, and nothing is changed, if it would have to wait.
+    async fn end_at_once(
+        &self,
+        transaction: &mut PgTransaction<'_>,
+        endings: &[AttemptRecord],
+        outcome: &mut EndOutcome,
+    ) -> Result<bool, tokio_postgres::Error> {
+        let part = transaction.savepoint("task_engine_end").await?;
+        let statement = self.record_statement(ConflictMode::SkipEnded);
+        match RecordColumns::of(endings).run(&part, &statement, &[]).await {
+            Ok(recorded) => {
+                if endings.iter().any(|ending| ending.cancel_response.is_some()) {
+                    self.record_cancel_responses(&part, endings, &recorded).await?;
+                }
+                part.commit().await?;
+                outcome.ended.extend(recorded.iter().map(attempt_id));
+                Ok(true)
+            }
+            Err(e) if e.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                part.rollback().await?;
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// The outcome of ending attempts. Those in neither set had ended before.
+#[derive(Debug, Default)]
+pub(crate) struct EndOutcome {
+    pub(crate) ended: HashSet<AttemptId>,
+    /// A transaction that ends them is still open.
+    pub(crate) open: HashSet<AttemptId>,
+}
+
 /// How to treat an attempt that has already ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConflictMode {
+enum ConflictMode {
     /// The whole statement fails: the usual case is that none has.
     FailStatement,
     /// It is skipped.
@@ -127,7 +219,7 @@ fn error_text(ending: &AttemptRecord) -> Option<String> {
 }
 
 /// Endings as arrays, side by side.
-pub(crate) struct RecordColumns<'a> {
+struct RecordColumns<'a> {
     endings: &'a [AttemptRecord],
     task_ids: Vec<i64>,
     attempts: Vec<i32>,
@@ -143,7 +235,7 @@ pub(crate) struct RecordColumns<'a> {
 }
 
 impl<'a> RecordColumns<'a> {
-    pub(crate) fn of(endings: &'a [AttemptRecord]) -> Self {
+    fn of(endings: &'a [AttemptRecord]) -> Self {
         let column = |f: fn(&AttemptRecord) -> i64| endings.iter().map(f).collect();
         Self {
             endings,
@@ -168,7 +260,7 @@ impl<'a> RecordColumns<'a> {
     }
 
     /// May be run again: how long ago an attempt ended is taken at each run.
-    pub(crate) async fn run(
+    async fn run(
         &self,
         client: &impl Executor,
         statement: &str,

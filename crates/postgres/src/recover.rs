@@ -16,7 +16,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::{must_repeat, store_error};
-use crate::session::{Executor as _, PgTransaction};
+use crate::executor::{Executor as _, PgTransaction};
 use crate::store::{StoreInner, from_micros};
 use crate::value::read;
 
@@ -79,15 +79,15 @@ impl StoreInner {
             endings.push(held.ending(id, instance, end, next));
             taken.push(ReclaimedAttempt { id, class, next });
         }
-        let report_of_ends = self.end_without_waiting(transaction, &endings).await?;
+        let outcome = self.end_without_waiting(transaction, &endings).await?;
         // An attempt that an open transaction is about to complete stays in its claim. A
         // later call decides.
-        let left: HashSet<ClaimId> = report_of_ends.open.iter().map(|id| held[id].claim).collect();
+        let left: HashSet<ClaimId> = outcome.open.iter().map(|id| held[id].claim).collect();
         let ids = claims.iter().map(|claim| claim.get::<_, i64>("id"));
         let closed: Vec<i64> = ids.filter(|id| !left.contains(&ClaimId(*id))).collect();
         transaction.execute(&self.schema.sql(CLOSED), &[&closed]).await?;
         // The engine itself may have been faster with some of them.
-        taken.retain(|one: &ReclaimedAttempt| report_of_ends.ended.contains(&one.id));
+        taken.retain(|one: &ReclaimedAttempt| outcome.ended.contains(&one.id));
         Ok(taken)
     }
 }

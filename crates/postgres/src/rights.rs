@@ -5,7 +5,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
-use crate::session::{Executor as _, PgSession};
+use crate::executor::{Executor as _, PooledConnection};
 use crate::store::StoreInner;
 
 const MISSING_RIGHTS: &str =
@@ -15,7 +15,7 @@ const MISSING_RIGHTS: &str =
 const SHOWN_MAX: usize = 10;
 
 impl StoreInner {
-    pub(crate) async fn check_rights(&self, client: &PgSession) -> Result<(), StoreError> {
+    pub(crate) async fn check_rights(&self, client: &PooledConnection) -> Result<(), StoreError> {
         let missing = client.query(MISSING_RIGHTS, &[&self.schema.name()]).await;
         let missing = missing.map_err(|e| store_error(&e))?;
         let Some(first) = missing.first() else {

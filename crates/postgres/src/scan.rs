@@ -11,8 +11,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
+use crate::executor::Executor as _;
 use crate::read::{json, task_row};
-use crate::session::Executor as _;
 use crate::store::StoreInner;
 use crate::value::read;
 
@@ -89,7 +89,7 @@ enum SourceColumns<'a> {
 
 impl<'a> SourceColumns<'a> {
     fn of(scan: &'a Scan) -> Self {
-        match &scan.base {
+        match &scan.source {
             ScanSource::All => Self::All,
             ScanSource::Flow(name) => {
                 Self::Flow { name, own_task: scan.own_task_of_flow().map(|id| id.0) }

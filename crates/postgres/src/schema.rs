@@ -9,7 +9,7 @@ use task_engine_store::error::StoreError;
 /// keeps several apart in one database.
 ///
 /// The statements in `sql/` are written for the default schema, so that they
-/// can be read and report_of_ends as they are; for another one the name is replaced.
+/// can be read and outcome as they are; for another one the name is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     name: String,

@@ -1,5 +1,5 @@
 //! The store: its connections, its schema, and how long a call may take. The methods of the
-//! contract are in `engine`, `readers` and `operators`.
+//! contract are in `engine_store`, `read_store` and `operator_store`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -88,13 +88,29 @@ impl PgStore {
         limit: Option<Duration>,
         call: impl Future<Output = Result<T, StoreError>> + Send + 'a,
     ) -> StoreFuture<'a, T> {
-        Box::pin(self.inner.answer(limit, call))
+        Box::pin(self.inner.with_time_limit(limit, call))
     }
 
     /// The schema of the tables, for creation in a transaction of one's own.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.inner.schema
+    }
+}
+
+impl StoreInner {
+    /// Runs a call within the limit ([`Connections::with_time_limit`]). After a lock timeout
+    /// the error names the session that holds the lock, if it can still be seen.
+    pub(crate) async fn with_time_limit<T>(
+        &self,
+        limit: Option<Duration>,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let message = match self.connections.with_time_limit(limit, call).await {
+            Err(StoreError::Locked(message)) => message,
+            result => return result,
+        };
+        Err(self.name_blockers(&message).await)
     }
 }
 

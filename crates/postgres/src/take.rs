@@ -12,10 +12,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{error_text, may_be_unreadable_row, store_error};
+use crate::executor::{Executor as _, PooledConnection};
 use crate::json::JsonBytes;
 use crate::queue_heads::Lane;
 use crate::schema::Schema;
-use crate::session::{Executor as _, PgSession};
 use crate::store::StoreInner;
 use crate::value::{RawTime, read};
 
@@ -75,7 +75,7 @@ impl TakeTasks {
 
     async fn query(
         &self,
-        client: &PgSession,
+        client: &PooledConnection,
         schema: &Schema,
         statements: &Statements,
         due: &[&mut Lane],

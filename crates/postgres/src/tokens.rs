@@ -8,7 +8,7 @@ use task_engine_store::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
 use tokio_postgres::Row;
 
 use crate::error::{error_text, store_error};
-use crate::session::Executor as _;
+use crate::executor::Executor as _;
 use crate::store::{StoreInner, micros};
 use crate::value::read;
 

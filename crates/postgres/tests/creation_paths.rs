@@ -10,7 +10,7 @@ use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
-use task_engine_core::task::{NewTask, Task, TaskDetails, TaskFilter, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, Task, TaskDetails, TaskId, TaskListQuery, TaskStatus};
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::WakeUp;
@@ -44,7 +44,7 @@ fn task(class: &str) -> NewTask {
 
 impl Fresh {
     async fn all(&self) -> Vec<TaskId> {
-        let filter = TaskFilter { limit: 100, ..TaskFilter::default() };
+        let filter = TaskListQuery { limit: 100, ..TaskListQuery::default() };
         self.store.tasks(&filter).await.unwrap().into_iter().map(|row| row.id).collect()
     }
 

@@ -10,7 +10,7 @@ use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
 use task_engine_core::recovery::Reclaim;
 use task_engine_core::schedule::Schedule;
-use task_engine_core::task::{NewTask, TaskFilter, TaskId};
+use task_engine_core::task::{NewTask, TaskId, TaskListQuery};
 use task_engine_core::unique::Unique;
 use task_engine_postgres::PgStore;
 use task_engine_store::audit::AuditFilter;
@@ -283,10 +283,10 @@ async fn readers_report_unreadable_rows() {
     let details = store.task(TaskId(late)).await.unwrap().unwrap();
     assert!(unreadable(details.executions[0].result.as_ref().unwrap()));
     assert!(unreadable(details.late_results[0].result.as_ref().unwrap()));
-    let page = TaskFilter { limit: 10, ..TaskFilter::default() };
+    let page = TaskListQuery { limit: 10, ..TaskListQuery::default() };
     assert_eq!(store.tasks(&page).await.unwrap().len(), 4);
     let scan = Scan {
-        base: ScanSource::All,
+        source: ScanSource::All,
         from: TaskId(0),
         before: TaskId(i64::MAX),
         rows: 10,

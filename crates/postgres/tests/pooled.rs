@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use task_engine_core::json::Json;
-use task_engine_core::task::{NewTask, TaskFilter};
+use task_engine_core::task::{NewTask, TaskListQuery};
 use task_engine_core::unique::Unique;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::error::StoreError;
@@ -130,8 +130,8 @@ async fn statement_pooler_is_refused() {
     assert!(refused.contains("not allowed in statement pooling mode"), "{refused}");
 }
 
-fn all() -> TaskFilter {
-    TaskFilter { limit: 10, ..TaskFilter::default() }
+fn all() -> TaskListQuery {
+    TaskListQuery { limit: 10, ..TaskListQuery::default() }
 }
 
 fn task(class: &str) -> NewTask {

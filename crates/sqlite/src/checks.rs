@@ -264,7 +264,7 @@ fn facts(tx: &JobTransaction<'_>, depth: CheckDepth) -> Result<CheckFacts, JobEr
         due_schedules: crate::schedules::late(tx)?,
         failed_and_more: failed.iter().map(|one| one.tasks).sum::<i64>() >= limit,
         failed,
-        held: crate::watch::held(tx)?,
+        held: crate::activity::held(tx)?,
         now: timestamp(now),
     })
 }

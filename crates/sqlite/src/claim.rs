@@ -56,7 +56,7 @@ impl Claimer for SqliteClaimer {
         Box::pin(self.store.writer().run(move |tx| claim(tx, &wanted, id, limit)))
     }
 
-    fn wake(&mut self) {}
+    fn invalidate(&mut self) {}
 }
 
 impl fmt::Debug for SqliteClaimer {

@@ -8,7 +8,7 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::ENDED_KEPT;
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::process;
-use task_engine_core::recovery::HeldTask;
+use task_engine_core::recovery::UnendedAttempt;
 use task_engine_core::task::TaskId;
 use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::error::StoreError;
@@ -123,9 +123,9 @@ pub(crate) fn prune(tx: &JobTransaction<'_>, limit: u32) -> Result<u64, JobError
 pub(crate) fn held_attempts(
     tx: &JobTransaction<'_>,
     instance: InstanceId,
-) -> Result<Vec<HeldTask>, JobError> {
+) -> Result<Vec<UnendedAttempt>, JobError> {
     all(tx, sql!("engine/instances", "held_by"), [instance.0], |row| {
-        Ok(HeldTask {
+        Ok(UnendedAttempt {
             id: attempt_id(row)?,
             class: read(row, 2)?,
             claimed_at: timestamp(read(row, 3)?),

@@ -46,7 +46,7 @@
 // - `writer`: many jobs, one commit;
 // - `complete`: the end of an attempt in a transaction of the application's own;
 // - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
-//   `instances`, `operate`, `queues`, `schedules`, `report`, `read`, `flow`,
+//   `instances`, `task_operations`, `queues`, `schedules`, `progress`, `read`, `flow`,
 //   `verify`, `checks`, `audit`, `tokens`,
 //   `rollups`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
 // - `listen`: wake-ups, within the process and across processes;
@@ -64,8 +64,8 @@ macro_rules! sql {
     };
 }
 
+mod activity;
 mod audit;
-mod change;
 mod checks;
 mod claim;
 #[cfg(feature = "testing")]
@@ -77,7 +77,7 @@ mod create;
 #[cfg(feature = "testing")]
 mod created;
 mod ending;
-mod engine;
+mod engine_store;
 mod error;
 mod export;
 mod flow;
@@ -88,23 +88,22 @@ mod listen;
 mod logins;
 mod migrate;
 mod moment;
-mod operate;
-mod operators;
+mod operator_store;
+mod progress;
 mod queues;
 mod read;
-mod readers;
+mod read_store;
 mod record;
 mod recover;
-mod report;
 mod rollups;
 mod scan;
 mod schedules;
 mod store;
+mod task_operations;
 mod tokens;
 mod unique;
 mod value;
 mod verify;
-mod watch;
 mod writer;
 
 pub use complete::complete_in;

@@ -7,7 +7,9 @@ use task_engine_core::ParseError;
 use task_engine_core::attempt::{AttemptId, TaskError};
 use task_engine_core::flow::Origin;
 use task_engine_core::json::Json;
-use task_engine_core::task::{ExecutionRow, TaskDetails, TaskFilter, TaskId, TaskRow, TaskStatus};
+use task_engine_core::task::{
+    ExecutionRow, TaskDetails, TaskId, TaskListQuery, TaskRow, TaskStatus,
+};
 use task_engine_core::task::{ExecutionStatus, LateResult};
 use task_engine_store::error::StoreError;
 
@@ -48,7 +50,7 @@ pub(crate) fn held_tasks(tx: &JobTransaction<'_>) -> Result<HeldTasks, JobError>
 /// status of all tasks would need the whole history.
 pub(crate) fn tasks(
     tx: &JobTransaction<'_>,
-    filter: &TaskFilter,
+    filter: &TaskListQuery,
 ) -> Result<Vec<TaskRow>, JobError> {
     let held = held_tasks(tx)?;
     let ids = page(tx, filter)?;
@@ -56,7 +58,7 @@ pub(crate) fn tasks(
     rows.filter_map(Result::transpose).collect()
 }
 
-fn page(tx: &JobTransaction<'_>, filter: &TaskFilter) -> Result<Vec<i64>, JobError> {
+fn page(tx: &JobTransaction<'_>, filter: &TaskListQuery) -> Result<Vec<i64>, JobError> {
     let before = filter.before.map_or(i64::MAX, |id| id.0);
     let (class, limit) = (&filter.class, filter.limit);
     let statement = match filter.status {
@@ -102,7 +104,7 @@ pub(crate) fn task(tx: &JobTransaction<'_>, id: TaskId) -> Result<Option<TaskDet
     let mut executions = executions(tx, id)?;
     executions.extend(running.map(running_execution));
     for execution in &mut executions {
-        crate::report::complete(tx, id, execution)?;
+        crate::progress::complete(tx, id, execution)?;
     }
     Ok(Some(TaskDetails {
         row,

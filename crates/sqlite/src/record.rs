@@ -7,7 +7,7 @@ use task_engine_core::claim::ClaimId;
 use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence, began};
 use crate::error::JobError;
-use crate::report;
+use crate::progress;
 
 /// Ends attempts, and removes finished claims. Returns the attempts that had already
 /// ended.
@@ -57,7 +57,7 @@ pub(crate) fn record_one(
         attempt.next = attempt.next.with_cancel_request();
     }
     if fence.end(&attempt)? {
-        report::write_cancel_response(tx, ending)?;
+        progress::write_cancel_response(tx, ending)?;
         return Ok(Recorded::Ended);
     }
     if was_sent_before(tx, ending)? {

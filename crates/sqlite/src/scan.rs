@@ -17,7 +17,7 @@ use crate::value::read;
 
 pub(crate) fn scan(tx: &JobTransaction<'_>, scan: &Scan) -> Result<ScanPage, JobError> {
     let now = timestamp(tx.now());
-    let (bound, step) = match &scan.base {
+    let (bound, step) = match &scan.source {
         ScanSource::All => {
             (sql!("readers/scan", "scan_bound_all"), sql!("readers/scan", "scan_all"))
         }
@@ -92,12 +92,12 @@ fn bind(
     range: [Value; 3],
     narrow: ScanNarrowing,
 ) -> Result<(), JobError> {
-    let flow = match &scan.base {
+    let flow = match &scan.source {
         ScanSource::Flow(name) => Value::Text(name.clone()),
         _ => Value::Null,
     };
     let own = scan.own_task_of_flow().map_or(Value::Null, |id| id.0.into());
-    let ids = match &scan.base {
+    let ids = match &scan.source {
         ScanSource::Ids(ids) => {
             let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
             Value::Text(serde_json::to_string(&ids)?)
@@ -106,7 +106,7 @@ fn bind(
     };
     let statuses =
         [TaskStatus::Waiting, TaskStatus::Running, TaskStatus::Failed, TaskStatus::Cancelled];
-    let statuses = statuses.map(|status| match &scan.base {
+    let statuses = statuses.map(|status| match &scan.source {
         ScanSource::WithStatus(wanted) => wanted.contains(&status).into(),
         _ => Value::Null,
     });

@@ -13,8 +13,8 @@ use crate::create::{Insert, due_at};
 use crate::ending::wait;
 use crate::error::JobError;
 use crate::moment::between;
-use crate::operate::{TaskLocation, find, leave_queue};
 use crate::read::{HeldTasks, held_tasks};
+use crate::task_operations::{TaskLocation, find, leave_queue};
 
 /// Creates a task, unless one with its key conflicts.
 pub(crate) fn create(

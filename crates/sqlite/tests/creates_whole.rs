@@ -3,13 +3,13 @@
 mod common;
 
 use common::{File, task};
-use task_engine_core::task::{TaskFilter, TaskId, TaskStatus};
+use task_engine_core::task::{TaskId, TaskListQuery, TaskStatus};
 use task_engine_sqlite::create_in;
 use task_engine_store::error::StoreError;
 
 async fn waiting(file: &File) -> usize {
     let filter =
-        TaskFilter { status: Some(TaskStatus::Waiting), limit: 100, ..TaskFilter::default() };
+        TaskListQuery { status: Some(TaskStatus::Waiting), limit: 100, ..TaskListQuery::default() };
     file.open().tasks(&filter).await.unwrap().len()
 }
 

@@ -11,7 +11,7 @@ use task_engine_core::recovery::Reclaim;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::schedule::decision::firing;
 use task_engine_core::schedule::row::{ScheduleState, ScheduleWrite};
-use task_engine_core::task::{NewTask, TaskFilter, TaskId};
+use task_engine_core::task::{NewTask, TaskId, TaskListQuery};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::check::CheckDepth;
 use task_engine_store::export::{ExportFilter, ExportLine};
@@ -184,10 +184,10 @@ async fn claims_and_readers_skip_unreadable_rows() {
     for id in &ids {
         assert!(store.task(*id).await.unwrap().is_some(), "{id}");
     }
-    let page = TaskFilter { limit: 20, ..TaskFilter::default() };
+    let page = TaskListQuery { limit: 20, ..TaskListQuery::default() };
     assert_eq!(store.tasks(&page).await.unwrap().len(), 10);
     let scan = Scan {
-        base: ScanSource::All,
+        source: ScanSource::All,
         from: TaskId(0),
         before: TaskId(i64::MAX),
         rows: 20,

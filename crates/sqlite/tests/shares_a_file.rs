@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use common::{Engine, File, task};
-use task_engine_core::task::TaskFilter;
+use task_engine_core::task::TaskListQuery;
 use task_engine_sqlite::create_in;
 use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::WakeUp;
@@ -145,7 +145,7 @@ async fn concurrent_creations_share_commits() {
         })
         .unwrap();
     assert!(commits <= 20, "{commits} commits for {TASKS} tasks");
-    let filter = TaskFilter { limit: 2000, ..TaskFilter::default() };
+    let filter = TaskListQuery { limit: 2000, ..TaskListQuery::default() };
     assert_eq!(store.tasks(&filter).await.unwrap().len(), TASKS);
 }
 
@@ -159,6 +159,6 @@ async fn failed_job_leaves_group_intact() {
     let (first, second, third) =
         tokio::join!(store.create(&good), store.create(&bad), store.create(&good));
     assert!(first.is_ok() && second.is_err() && third.is_ok());
-    let filter = TaskFilter { limit: 10, ..TaskFilter::default() };
+    let filter = TaskListQuery { limit: 10, ..TaskListQuery::default() };
     assert_eq!(store.tasks(&filter).await.unwrap().len(), 2);
 }

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::instance::InstanceId;
+use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::BoundedCount;
-use task_engine_core::report::ProgressRow;
 use task_engine_core::task::{TaskId, TaskStatus};
 
 /// The most endings that are read to find the last errors.

@@ -19,7 +19,7 @@ pub trait Claimer: Send {
     fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim>;
 
     /// Invalidates what is cached about the queue: it may have changed.
-    fn wake(&mut self);
+    fn invalidate(&mut self);
 }
 
 /// The reply to a claim.

@@ -20,8 +20,8 @@ use serde_json::value::RawValue;
 
 use task_engine_core::cancel::CancelReaction;
 use task_engine_core::json::Json;
+use task_engine_core::progress::LogLevel;
 use task_engine_core::queue::Pool;
-use task_engine_core::report::LogLevel;
 use task_engine_core::schedule::Overlap;
 use task_engine_core::schedule::history::ScheduleEventKind;
 use task_engine_core::task::{TaskOptions, TaskStatus};

@@ -9,7 +9,7 @@ use task_engine_core::task::{TaskId, TaskStatus};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
     /// Where to look.
-    pub base: ScanSource,
+    pub source: ScanSource,
     /// The lowest id.
     pub from: TaskId,
     /// The lowest id above.
@@ -81,7 +81,7 @@ impl Scan {
     /// The task whose own id is the name of the flow, if it is one.
     #[must_use]
     pub fn own_task_of_flow(&self) -> Option<TaskId> {
-        match &self.base {
+        match &self.source {
             ScanSource::Flow(name) => {
                 name.parse().ok().filter(|id: &TaskId| id.to_string() == *name)
             }

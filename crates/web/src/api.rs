@@ -1,25 +1,26 @@
 //! The HTTP API under `/api/v1`; `openapi` describes it.
 
+mod audit;
 mod body;
-mod changes;
 mod creation;
 mod health;
 mod metrics;
+mod monitoring;
 mod openapi;
-mod operators;
+mod operations;
 mod query;
 mod schedules;
 mod tasks;
 mod times;
-mod watch;
+mod tokens;
 
 use axum::extract::State;
 use task_engine_operations::Actor;
 use task_engine_operations::tasks::TaskOperation;
 use task_engine_store::token::Role::{Admin, Operator, Viewer};
 
-use crate::action::NamedOperation;
 use crate::app::App;
+use crate::operation::NamedOperation;
 use crate::pages::events;
 use crate::routes::Routes;
 use body::{Body, ChangeReason};
@@ -34,25 +35,25 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .get("/api/v1/tasks", Viewer, tasks::list)
         .post("/api/v1/tasks", Operator, creation::create)
         .get("/api/v1/tasks/{id}", Viewer, tasks::show)
-        .patch("/api/v1/tasks/{id}", Operator, changes::edit)
+        .patch("/api/v1/tasks/{id}", Operator, operations::edit)
         .get("/api/v1/tasks/{id}/logs", Viewer, tasks::logs)
         .get("/api/v1/tasks/{id}/why", Viewer, tasks::why)
-        .get("/api/v1/flows/{correlation_id}", Viewer, watch::flow)
-        .get("/api/v1/stats", Viewer, watch::stats)
-        .get("/api/v1/errors", Viewer, watch::errors)
-        .get("/api/v1/checks", Viewer, watch::checks)
+        .get("/api/v1/flows/{correlation_id}", Viewer, monitoring::flow)
+        .get("/api/v1/stats", Viewer, monitoring::stats)
+        .get("/api/v1/errors", Viewer, monitoring::errors)
+        .get("/api/v1/checks", Viewer, monitoring::checks)
         .get("/api/v1/events", Viewer, events::events)
-        .get("/api/v1/queues", Viewer, watch::queues)
-        .get("/api/v1/instances", Viewer, watch::instances)
+        .get("/api/v1/queues", Viewer, monitoring::queues)
+        .get("/api/v1/instances", Viewer, monitoring::instances)
         // Not below `schedules`: a schedule may have this name.
         .get("/api/v1/schedule-preview", Viewer, schedules::preview)
         .get("/api/v1/schedules", Viewer, schedules::list)
         .post("/api/v1/schedules", Admin, schedules::create)
         .get("/api/v1/schedules/{name}", Viewer, schedules::show)
         .put("/api/v1/schedules/{name}", Admin, schedules::write)
-        .get("/api/v1/audit", Admin, operators::audit)
-        .get("/api/v1/tokens", Admin, operators::tokens)
-        .post("/api/v1/tokens", Admin, operators::create_token);
+        .get("/api/v1/audit", Admin, audit::list)
+        .get("/api/v1/tokens", Admin, tokens::list)
+        .post("/api/v1/tokens", Admin, tokens::create);
     named_operations(task_operations(routes))
 }
 
@@ -64,7 +65,7 @@ fn task_operations(mut routes: Routes) -> Routes {
         ("/api/v1/tasks/delete", TaskOperation::Delete),
     ] {
         let change = move |app: State<App>, actor: Actor, body: Body| {
-            changes::change_tasks(app, actor, body, operation)
+            operations::change_tasks(app, actor, body, operation)
         };
         routes = routes.post(path, operation.needs(), change);
     }
@@ -75,7 +76,7 @@ fn task_operations(mut routes: Routes) -> Routes {
         ("DELETE", "/api/v1/tasks/{id}", TaskOperation::Delete),
     ] {
         let change = move |app: State<App>, actor: Actor, id: PathTask, reason: ChangeReason| {
-            changes::change_task(app, actor, id, reason, operation)
+            operations::change_task(app, actor, id, reason, operation)
         };
         routes = match method {
             "DELETE" => routes.delete(path, operation.needs(), change),
@@ -97,7 +98,7 @@ fn named_operations(mut routes: Routes) -> Routes {
         ("DELETE", "/api/v1/tokens/{name}", NamedOperation::RevokeToken),
     ] {
         let change = move |app: State<App>, actor: Actor, name: PathName, reason: ChangeReason| {
-            changes::change_named(app, actor, name, reason, operation)
+            operations::change_named(app, actor, name, reason, operation)
         };
         routes = match method {
             "DELETE" => routes.delete(path, operation.needs(), change),

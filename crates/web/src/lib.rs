@@ -30,15 +30,14 @@
 // - `access`, `session`, `keys`, `guard`: authentication and request checks;
 //   `visible`: escapes invisible characters on all pages;
 // - `routes`: all routes with the role that each needs;
-// - `action`: all changes, each with its audit entry;
-// - `cache`: reads that pages share; `series`: rollups as steps of a chart;
+// - `operation`: all operations, each with its audit entry;
+// - `redacted_reads`: reads without secrets; `cache`: reads that pages share; `series`: rollups as steps of a chart;
 // - `layout`, `parts`, `chart`, `json_tree`, `assets`: building blocks of pages;
 // - `pages`: one file a page; `api`: the HTTP API; `error`: errors of both;
 // - `serve`: the router on a socket;
 // - `recorder`: metrics of this process, with the feature `prometheus`.
 
 mod access;
-mod action;
 mod api;
 mod app;
 mod assets;
@@ -50,11 +49,12 @@ mod guard;
 mod json_tree;
 mod keys;
 mod layout;
+mod operation;
 mod pages;
 mod parts;
-mod reading;
 #[cfg(feature = "prometheus")]
 mod recorder;
+mod redacted_reads;
 mod routes;
 mod series;
 mod serve;

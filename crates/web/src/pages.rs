@@ -1,6 +1,5 @@
 //! The pages, one file each.
 
-mod actions;
 mod audit;
 mod errors;
 pub(crate) mod events;
@@ -9,6 +8,7 @@ mod instances;
 mod links;
 mod login;
 mod new_task;
+mod operations;
 mod overview;
 mod queues;
 mod schedules;
@@ -24,7 +24,7 @@ use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     let routes = errors::routes(task::routes(new_task::routes(tasks::routes(routes))));
-    actions::routes(routes)
+    operations::routes(routes)
         .open("/assets/{name}", assets::asset)
         .open("/login", login::page)
         .open_post("/login", login::log_in)
@@ -44,5 +44,5 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .post("/schedules/new", Admin, schedules::write::add)
         .get("/schedules/edit", Admin, schedules::write::edit_page)
         .post("/schedules/edit", Admin, schedules::write::set)
-        .post("/actions/run-schedule", Operator, schedules::actions::run)
+        .post("/operations/run-schedule", Operator, schedules::buttons::run)
 }

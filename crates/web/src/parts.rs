@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::display;
 use task_engine_core::queue::BoundedCount;
+use task_engine_core::queue::REASON_BYTES_MAX;
 use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::app::App;
@@ -112,7 +113,7 @@ pub(crate) fn headings(all: &[Heading]) -> Markup {
 /// A button as a form of its own, so that it works without a script. The tooltip
 /// is the consequence.
 pub(crate) struct Button<'a> {
-    /// The path, like `/actions/retry`.
+    /// The path, like `/operations/retry`.
     pub(crate) to: &'a str,
     pub(crate) fields: &'a [(&'a str, &'a str)],
     pub(crate) label: &'a str,
@@ -140,7 +141,7 @@ impl Button<'_> {
 
 /// A change of one thing with its reason, as a form that unfolds.
 pub(crate) struct ReasonForm<'a> {
-    /// The path, like `/actions/pause-queue`.
+    /// The path, like `/operations/pause-queue`.
     pub(crate) to: &'a str,
     /// The page that it returns to.
     pub(crate) back: &'a str,
@@ -170,5 +171,5 @@ impl ReasonForm<'_> {
 }
 
 pub(crate) fn reason_field() -> Markup {
-    html! { label { "Reason" input type="text" name="reason" maxlength="1000"; } }
+    html! { label { "Reason" input type="text" name="reason" maxlength=(REASON_BYTES_MAX); } }
 }

@@ -38,7 +38,7 @@ const BODIES: [&str; 18] = [
     r#"{"name":"s","rule":"*/5 * * * *","class":"a","parameters":{},"time_zone":"Europe/Paris"}"#,
     r#"{"rule":"every 15m","class":"a","missed":"all:3","overlap":"skip","jitter":"5s"}"#,
     r#"{"name":"t","role":"viewer","expires_in":"90 days"}"#,
-    "ids=1&ids=2&reason=x&back=/tasks&verb=retry&filter=status%3Dfailed",
+    "ids=1&ids=2&reason=x&back=/tasks&operation=retry&filter=status%3Dfailed",
     "class=a&parameters=%7B%22n%22%3A1%7D&queue=q&priority=1&in=10m&once=abc&then=created",
     "name=s&rule=0+3+*+*+*&time_zone=UTC&class=a&parameters=%7B%7D&missed=last&overlap=allow&do=preview",
 ];
@@ -61,7 +61,7 @@ const NAMES: [&str; 30] = [
     "reason",
     "name",
     "ids",
-    "verb",
+    "operation",
     "done",
     "to",
     "text",

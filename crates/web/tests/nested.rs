@@ -49,7 +49,13 @@ async fn links_are_below_the_path() {
     let site = site(Access::by(admin)).await;
     for path in ["", "/", "/tasks", "/tasks/1", "/tasks/1/edit", "/errors", "/queues", "/schedules"]
         .into_iter()
-        .chain(["/instances", "/audit", "/tokens", "/health", "/tasks/preview?verb=cancel&ids=1"])
+        .chain([
+            "/instances",
+            "/audit",
+            "/tokens",
+            "/health",
+            "/tasks/preview?operation=cancel&ids=1",
+        ])
     {
         let response = ask(&site, get(&format!("/admin/tasks{path}"))).await;
         assert_eq!(response.status(), 200, "{path}");
@@ -66,7 +72,7 @@ async fn links_are_below_the_path() {
             assert!(!to.starts_with("/admin"), "{path}: it would come twice: {}", &to[..40]);
         }
     }
-    let response = ask(&site, post("/admin/tasks/actions/cancel", "ids=1&back=/tasks/1")).await;
+    let response = ask(&site, post("/admin/tasks/operations/cancel", "ids=1&back=/tasks/1")).await;
     assert_eq!(response.status(), 303);
     assert!(
         header_of(&response, "location").starts_with("/admin/tasks/tasks/1?done="),
@@ -103,7 +109,7 @@ async fn unknown_users_are_refused() {
         let response = ask(&site, get(&format!("/admin/tasks{path}"))).await;
         assert_eq!(response.status(), 401, "{path}");
     }
-    let response = ask(&site, post("/admin/tasks/actions/cancel", "ids=1")).await;
+    let response = ask(&site, post("/admin/tasks/operations/cancel", "ids=1")).await;
     assert_eq!(response.status(), 401);
     // Password and tokens of the dashboard do not apply.
     let response = ask(&site, post("/admin/tasks/login", "secret=")).await;

@@ -141,7 +141,7 @@ async fn overview_has_counts_and_charts() {
     // The same as a table.
     page.must_say("The charts in numbers");
     // Viewers have no actions.
-    assert!(!page.text.contains("/actions/resume-queue"));
+    assert!(!page.text.contains("/operations/resume-queue"));
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn queue_is_paused_and_resumed() {
     site.store.create(&[NewTask::new("a", Json::empty_object()).unwrap()]).await.unwrap();
     site.get("/queues").await.must_say("none").must_say("Pause");
     let form = [("name", "default"), ("reason", "deploy"), ("back", "/queues")];
-    let done = site.post("/actions/pause-queue", &form).await;
+    let done = site.post("/operations/pause-queue", &form).await;
     assert_eq!(done.status, 303);
     assert!(done.to.starts_with("/queues?done="), "{}", done.to);
     site.get(&done.to)
@@ -160,7 +160,7 @@ async fn queue_is_paused_and_resumed() {
         .must_say("Resume");
     let paused = site.store.paused_queues().await.unwrap();
     assert_eq!(paused[0].reason.as_deref(), Some("deploy"));
-    site.post("/actions/resume-queue", &[("name", "default")]).await;
+    site.post("/operations/resume-queue", &[("name", "default")]).await;
     assert!(site.store.paused_queues().await.unwrap().is_empty());
     assert_eq!(site.audit().await, ["queues.resume default", "queues.pause default"]);
 }
@@ -208,13 +208,13 @@ async fn schedule_is_managed_by_pages() {
     assert_eq!(stored.rule, "0 3 * * *");
 
     let here = [("name", "nightly"), ("back", "/schedules/nightly"), ("reason", "storm")];
-    site.post("/actions/pause-schedule", &here).await;
+    site.post("/operations/pause-schedule", &here).await;
     site.get("/schedules").await.must_say("paused").must_say("storm");
-    site.post("/actions/resume-schedule", &here).await;
-    let run = site.post("/actions/run-schedule", &here).await;
+    site.post("/operations/resume-schedule", &here).await;
+    let run = site.post("/operations/run-schedule", &here).await;
     site.get(&run.to).await.must_say("1 task was created");
     assert!(site.store.task(task_engine_core::task::TaskId(1)).await.unwrap().is_some());
-    site.post("/actions/remove-schedule", &here).await;
+    site.post("/operations/remove-schedule", &here).await;
     assert!(site.store.schedule("nightly").await.unwrap().0.is_none());
     assert_eq!(
         site.audit().await,
@@ -293,7 +293,7 @@ async fn odd_schedule_names_have_pages() {
     }
     assert_eq!(list.links("/schedules?show=").len(), 5);
     assert_eq!(list.links("/schedules/").len(), 5);
-    site.post("/actions/remove-schedule", &[("name", " x ")]).await;
+    site.post("/operations/remove-schedule", &[("name", " x ")]).await;
     assert!(site.store.schedule(" x ").await.unwrap().0.is_none());
 }
 
@@ -308,9 +308,9 @@ async fn tasks_of_dead_engine_are_recovered() {
     assert!(site.store.declare_lost(engine, true).await.unwrap());
     let site = site.uncached();
     site.get("/").await.must_say("worker-1 is dead and holds 2 tasks").must_say("Recover");
-    site.get("/instances").await.must_say("lost").must_say("/actions/recover");
+    site.get("/instances").await.must_say("lost").must_say("/operations/recover");
     let form = [("name", "worker-1"), ("back", "/instances")];
-    let done = site.post("/actions/recover", &form).await;
+    let done = site.post("/operations/recover", &form).await;
     let page = site.get(&done.to).await;
     page.must_say("2 tasks were recovered and wait again");
     assert!(!page.text.contains("is dead and holds"), "it holds nothing any more");
@@ -322,7 +322,7 @@ async fn audit_is_paged() {
     let site = Site::new(Role::Admin).await;
     for n in 0..60 {
         let queue = format!("q{n}");
-        site.post("/actions/pause-queue", &[("name", &queue), ("reason", HOSTILE)]).await;
+        site.post("/operations/pause-queue", &[("name", &queue), ("reason", HOSTILE)]).await;
     }
     let page = site.get("/audit").await;
     page.must_say("queues.pause").must_say("q59").must_say(ESCAPED).must_say("anonymous");
@@ -342,7 +342,7 @@ async fn revoked_token_is_refused() {
     site.store.add_token(&token).await.unwrap();
     site.get("/tokens").await.must_say("ci").must_say("valid");
     assert_eq!(site.get_with_token("/queues", secret.text()).await.status, 200);
-    let done = site.post("/actions/revoke-token", &[("name", "ci"), ("back", "/tokens")]).await;
+    let done = site.post("/operations/revoke-token", &[("name", "ci"), ("back", "/tokens")]).await;
     let page = site.get(&done.to).await;
     page.must_say("revoked");
     assert!(!page.text.contains(secret.text()));
@@ -352,14 +352,14 @@ async fn revoked_token_is_refused() {
 #[tokio::test]
 async fn changes_need_their_role() {
     let changes = [
-        ("/actions/pause-queue", Role::Operator),
-        ("/actions/resume-queue", Role::Operator),
-        ("/actions/recover", Role::Operator),
-        ("/actions/pause-schedule", Role::Operator),
-        ("/actions/resume-schedule", Role::Operator),
-        ("/actions/run-schedule", Role::Operator),
-        ("/actions/remove-schedule", Role::Admin),
-        ("/actions/revoke-token", Role::Admin),
+        ("/operations/pause-queue", Role::Operator),
+        ("/operations/resume-queue", Role::Operator),
+        ("/operations/recover", Role::Operator),
+        ("/operations/pause-schedule", Role::Operator),
+        ("/operations/resume-schedule", Role::Operator),
+        ("/operations/run-schedule", Role::Operator),
+        ("/operations/remove-schedule", Role::Admin),
+        ("/operations/revoke-token", Role::Admin),
         ("/schedules/new", Role::Admin),
         ("/schedules/edit", Role::Admin),
     ];
@@ -391,16 +391,16 @@ async fn changes_need_their_role() {
 async fn audit_page_is_filtered() {
     let site = Site::new(Role::Admin).await;
     for (path, fields) in [
-        ("/actions/recover", [("name", "nobody")]),
-        ("/actions/revoke-token", [("name", "nobody")]),
+        ("/operations/recover", [("name", "nobody")]),
+        ("/operations/revoke-token", [("name", "nobody")]),
     ] {
         assert_eq!(site.post(path, &fields).await.status, 404);
     }
     assert_eq!(site.store.audit_page(&AuditFilter::newest(10)).await.unwrap(), []);
     for queue in ["mail", "video"] {
-        site.post("/actions/pause-queue", &[("name", queue)]).await;
+        site.post("/operations/pause-queue", &[("name", queue)]).await;
     }
-    site.post("/actions/resume-queue", &[("name", "mail")]).await;
+    site.post("/operations/resume-queue", &[("name", "mail")]).await;
     let rows = async |query: &str| {
         site.get(&format!("/audit{query}")).await.text.matches("<tr data-key").count()
     };

@@ -83,7 +83,7 @@ async fn filters_cannot_probe_secrets() {
         "/tasks?filter=params.password~canary",
         "/api/v1/tasks?filter=params.password~canary",
         "/api/v1/errors?filter=params.password~canary",
-        "/tasks/preview?verb=retry&filter=params.password~canary",
+        "/tasks/preview?operation=retry&filter=params.password~canary",
     ] {
         for role in [Role::Viewer, Role::Operator] {
             let (status, text) = ask(&store, role, get(path)).await;
@@ -106,7 +106,7 @@ async fn filters_cannot_probe_secrets() {
 async fn revealing_a_secret_is_audited() {
     let store = store_with_secret().await;
     let reveal = || {
-        Request::post("/actions/reveal")
+        Request::post("/operations/reveal")
             .header(header::HOST, "localhost")
             .header(header::ORIGIN, "http://localhost")
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")

@@ -20,7 +20,7 @@ use task_engine_core::recovery::{Reclaim, ReclaimedAttempt};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_core::task::{
-    NewTask, TaskDetails, TaskFilter, TaskId, TaskOptions, TaskRow, TaskStatus,
+    NewTask, TaskDetails, TaskId, TaskListQuery, TaskOptions, TaskRow, TaskStatus,
 };
 use task_engine_store::claim::{ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::contract::HeartbeatReply;
@@ -100,18 +100,21 @@ impl Fixture {
 
     /// The tasks in this status, or all, newest first.
     pub async fn list(&self, status: Option<TaskStatus>) -> Vec<TaskRow> {
-        self.page(&TaskFilter { status, limit: ALL_ROWS, ..TaskFilter::default() }).await
+        self.page(&TaskListQuery { status, limit: ALL_ROWS, ..TaskListQuery::default() }).await
     }
 
     /// How many tasks of a class there are.
     pub async fn count_of(&self, class: &str) -> usize {
-        let filter =
-            TaskFilter { class: Some(class.to_owned()), limit: ALL_ROWS, ..TaskFilter::default() };
+        let filter = TaskListQuery {
+            class: Some(class.to_owned()),
+            limit: ALL_ROWS,
+            ..TaskListQuery::default()
+        };
         self.page(&filter).await.len()
     }
 
     /// A page of tasks.
-    pub async fn page(&self, filter: &TaskFilter) -> Vec<TaskRow> {
+    pub async fn page(&self, filter: &TaskListQuery) -> Vec<TaskRow> {
         self.store.tasks(filter).await.expect("tasks")
     }
 
@@ -258,7 +261,7 @@ impl TestEngine {
 
     /// Passes a wake-up on.
     pub fn wake(&mut self) {
-        self.claimer().wake();
+        self.claimer().invalidate();
     }
 
     /// The id for a claim made with the claimer.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use task_engine_core::task::{NewTask, TaskFilter, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, TaskId, TaskListQuery, TaskStatus};
 
 use crate::TestDatabase;
 use crate::fixture::{Fixture, TestAttempt, new_instance, new_task, with_classes};
@@ -17,11 +17,11 @@ pub async fn tasks_are_filtered_by_status(db: &dyn TestDatabase) {
     let statuses = TaskStatus::ALL.map(Some);
     for status in statuses.into_iter().chain([None]) {
         for class in [None, Some("red"), Some("blue"), Some("green")] {
-            let filter = TaskFilter {
+            let filter = TaskListQuery {
                 status,
                 class: class.map(str::to_owned),
                 limit: 100,
-                ..TaskFilter::default()
+                ..TaskListQuery::default()
             };
             let rows = fixture.page(&filter).await;
             let mut wanted: Vec<_> = expected
@@ -80,7 +80,7 @@ pub async fn task_pages_are_consecutive(db: &dyn TestDatabase) {
         let mut before = None;
         loop {
             let page = fixture
-                .page(&TaskFilter { status, class: class.map(str::to_owned), before, limit: 4 })
+                .page(&TaskListQuery { status, class: class.map(str::to_owned), before, limit: 4 })
                 .await;
             found.extend(page.iter().map(|row| row.id));
             if before.is_none() {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::AttemptId;
-use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, ProgressReport, Report};
+use task_engine_core::progress::{LogFilter, LogLevel, LogLine, LogRow, ProgressReport, Report};
 use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::TestDatabase;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use task_engine_core::retry::RetryRule;
-use task_engine_core::task::{TaskFilter, TaskId, TaskStatus};
+use task_engine_core::task::{TaskId, TaskListQuery, TaskStatus};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_store::claim::ClaimRest;
 
@@ -140,7 +140,7 @@ pub async fn one_active_task_per_key(db: &dyn TestDatabase) {
             while !over.load(Ordering::SeqCst) {
                 for key in 0..KEYS {
                     let class = Some(class_of(key));
-                    let filter = TaskFilter { class, limit: 50, ..TaskFilter::default() };
+                    let filter = TaskListQuery { class, limit: 50, ..TaskListQuery::default() };
                     let page = fixture.page(&filter).await;
                     let active: Vec<_> = page
                         .iter()

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use task_engine_core::progress::{ProgressReport, Report};
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::queue::QueuePause;
-use task_engine_core::report::{ProgressReport, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::activity::{

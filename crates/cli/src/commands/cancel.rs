@@ -12,9 +12,9 @@ use task_engine_operations::OperationOutcome;
 use task_engine_operations::tasks::TaskOperation;
 
 use crate::args::FILTERS;
-use crate::change::{self, BulkResult, SelectionArgs};
 use crate::console::Console;
 use crate::error::CliError;
+use crate::operations::{self, BulkResult, SelectionArgs};
 use crate::times::duration;
 
 /// Cancel tasks: waiting ones at once, running ones by request
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let BulkResult { store, tasks, verdict } =
-        change::change(console, TaskOperation::Cancel, &args.selection).await?;
+        operations::change(console, TaskOperation::Cancel, &args.selection).await?;
     let running = tasks.iter().filter(|it| it.outcome == OperationOutcome::CancelRequested);
     let running: Vec<_> = running.map(|task| task.id).collect();
     if args.wait && !running.is_empty() {

@@ -221,7 +221,7 @@ fn task(
     let number = usize::try_from(args.count).unwrap_or(1);
     if bytes.saturating_mul(number) > CREATION_BYTES_MAX {
         return Err(CliError::Usage(format!(
-            "{number} tasks with {bytes} bytes of parameters each are too much for one creation; create at most {} at a time",
+            "{number} tasks with {bytes} bytes of parameters each are too large together; create at most {} at a time",
             CREATION_BYTES_MAX / bytes
         )));
     }

@@ -15,7 +15,7 @@ use clap::Args;
 use task_engine::samples::handle_samples;
 use task_engine::{Json, NewTask, Store, TaskEngine, TaskId, TaskStatus};
 use task_engine_core::display::count;
-use task_engine_core::task::{TaskFilter, TaskRow};
+use task_engine_core::task::{TaskListQuery, TaskRow};
 
 use crate::commands::start;
 use crate::console::{Console, now};
@@ -210,7 +210,7 @@ async fn look(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskRow>, CliErro
     let mut before = TaskId(last.0 + 1);
     while before > first {
         let limit = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-        let page = TaskFilter { before: Some(before), limit, ..TaskFilter::default() };
+        let page = TaskListQuery { before: Some(before), limit, ..TaskListQuery::default() };
         let rows = store.tasks(&page).await?;
         let Some(oldest) = rows.last().map(|row| row.id) else {
             break;

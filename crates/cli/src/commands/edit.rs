@@ -8,9 +8,9 @@ use task_engine_core::change::Edit;
 use task_engine_core::task::TaskDetails;
 use task_engine_operations::{OperationOutcome, redaction};
 
-use crate::change::operator;
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
+use crate::operations::operator;
 use crate::parameters;
 use crate::times::DueArgs;
 

@@ -44,7 +44,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(CliError::NotFound(format!("there is no file {name}")));
             }
-            Err(error) => return Err(CliError::Usage(format!("{name} cannot be read: {error}"))),
+            Err(error) => return Err(CliError::Usage(format!("cannot read {name}: {error}"))),
         },
         None if io::stdin().is_terminal() => {
             return Err(CliError::Usage(

@@ -14,10 +14,10 @@ use task_engine_store::audit::{AuditFilter, check_prune};
 
 use super::tasks;
 use crate::args::status_of;
-use crate::change::operator;
-use crate::change::{bar, confirm};
 use crate::console::{Console, now};
 use crate::error::CliError;
+use crate::operations::operator;
+use crate::operations::{bar, confirm};
 use crate::times::duration;
 
 /// Delete tasks that ended long ago, or old entries of the audit

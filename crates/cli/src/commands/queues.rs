@@ -11,10 +11,10 @@ use task_engine_core::queue::{QueueService, check_queue_name, queue_services};
 use task_engine_operations::OperationOutcome;
 use task_engine_operations::queues::is_known;
 
-use crate::change::operator;
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
 use crate::escape::{escape, summary};
+use crate::operations::operator;
 use crate::table::table;
 
 /// List queues; pause and resume them
@@ -150,7 +150,7 @@ async fn pause(console: &Console, pause: &QueuePause) -> Result<(), CliError> {
     out.flush()?;
     if !is_known(&*store, pause.queue()).await? {
         console.message(format_args!(
-            "Queue {name} has no tasks, and no engine serves it; the pause is for later ones."
+            "Queue {name} has no tasks, and no engine serves it; the pause applies to future tasks."
         ));
     }
     console.message(format_args!(

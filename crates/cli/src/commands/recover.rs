@@ -9,10 +9,10 @@ use task_engine_core::display::{count, next_state_text, relative, span};
 use task_engine_core::recovery::ReclaimedAttempt;
 use task_engine_operations::{OperationError, OperationOutcome};
 
-use crate::change::operator;
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
 use crate::escape::{escape, summary};
+use crate::operations::operator;
 use crate::table::table;
 
 /// Recover the tasks that a dead engine left, or list dead engines

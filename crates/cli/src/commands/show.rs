@@ -13,7 +13,7 @@ use task_engine_core::display::{
 };
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::instance::InstanceState;
-use task_engine_core::report::{LINES_MAX, LogFilter, LogRow};
+use task_engine_core::progress::{LINES_MAX, LogFilter, LogRow};
 use task_engine_core::secret::Redactor;
 use task_engine_core::task::{ExecutionRow, TaskDetails};
 use task_engine_core::task::{ExecutionStatus, LateResult};

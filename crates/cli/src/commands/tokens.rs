@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use task_engine_operations::OperationError;
 use task_engine_store::token::{NewToken, Role, TokenRow, TokenSecret};
 
-use crate::change::operator;
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
 use crate::escape::{escape, summary};
+use crate::operations::operator;
 use crate::table::table;
 use crate::times::duration;
 use task_engine_core::display::{clock_and_relative, relative};

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use task_engine::{RetryRule, Schedule, TaskOptions};
 use task_engine_core::json::BYTES_MAX;
+use task_engine_core::progress::LINES_MAX;
 use task_engine_core::queue::check_queue_name;
-use task_engine_core::report::LINES_MAX;
 use task_engine_core::secret;
 use task_engine_core::suggest::nearest;
 use task_engine_core::task::NAME_BYTES_MAX;
@@ -169,7 +169,7 @@ pub(crate) fn parse(
         toml::from_str::<DatabaseOnly>(text)
             .map(|file| Config { database: checker.database(file.database), ..Config::default() })
     } else {
-        toml::from_str::<ConfigFile>(text).map(|file| checker.file(file))
+        toml::from_str::<ConfigFile>(text).map(|file| checker.read_file(file))
     };
     let config = config.unwrap_or_else(|error| {
         checker.error(error.span().unwrap_or(0..0), message(&error));
@@ -227,7 +227,7 @@ impl Checker<'_> {
         });
     }
 
-    fn file(&mut self, file: ConfigFile) -> Config {
+    fn read_file(&mut self, file: ConfigFile) -> Config {
         let database = self.database(file.database);
         if file.class.is_empty() && file.worker.is_empty() && file.schedule.is_empty() {
             self.error(0..0, "there is no class; write [class.NAME] and command = [\"./PROGRAM\"]");

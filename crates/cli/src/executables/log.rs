@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use task_engine::Failure;
-use task_engine_core::report::LINE_BYTES_MAX;
+use task_engine_core::progress::LINE_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::exception::uncaught;

@@ -47,9 +47,8 @@ pub(crate) fn read(
     purpose: ConfigPurpose,
 ) -> Result<Option<LoadedConfig>, CliError> {
     let path = file.unwrap_or(Path::new(FILE));
-    let wrong = |error: std::io::Error| {
-        CliError::Usage(format!("{} cannot be read: {error}", path.display()))
-    };
+    let wrong =
+        |error: std::io::Error| CliError::Usage(format!("cannot read {}: {error}", path.display()));
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -260,14 +260,14 @@ fn result(output: &[u8]) -> Box<RawValue> {
         whole => whole,
     };
     // JSON that no store keeps is stored as text: the task has succeeded.
-    let json = Json::parse(whole).or_else(|_| as_text(text.trim_end()));
+    let json = Json::parse(whole).or_else(|_| json_string_of(text.trim_end()));
     let json = json.unwrap_or_else(|_| Json::null());
     serde_json::from_str(json.as_str()).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 /// A text that stores can keep. As a JSON string it may be longer than it was, so
 /// what does not fit is cut.
-fn as_text(text: &str) -> Result<Json, InvalidJson> {
+fn json_string_of(text: &str) -> Result<Json, InvalidJson> {
     let text = text.replace('\0', "\u{2400}");
     Json::encode(&text).or_else(|_| {
         let most = BYTES_MAX / ESCAPED_BYTES_MAX;

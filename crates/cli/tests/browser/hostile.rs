@@ -80,7 +80,7 @@ fn data_never_becomes_markup() {
             "/errors/",
             "/login?to=",
             "/schedules/preview?time_zone=UTC&rule=",
-            "/tasks/preview?verb=retry&filter=",
+            "/tasks/preview?operation=retry&filter=",
         ] {
             paths.push(format!("{path}{encoded}"));
         }

@@ -1,10 +1,10 @@
 //! The dashboard in a real browser, served by the real program.
 
-mod actions;
 mod chromium;
 mod hostile;
 mod layout;
 mod live_updates;
+mod operations;
 #[path = "../cli/support.rs"]
 #[allow(dead_code)] // Shared with the tests of the command line.
 mod support;

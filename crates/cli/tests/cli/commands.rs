@@ -60,6 +60,21 @@ fn create_prints_due_time() {
 }
 
 #[test]
+fn undo_of_retry_spares_advanced_tasks() {
+    let sandbox = sandbox();
+    sandbox.ok(&["create", "a", "--after", "1h"]);
+    sandbox.ok(&["create", "a"]);
+    sandbox.ok(&["cancel", "2"]);
+    let retried = sandbox.run(&["retry", "1", "2"]);
+    assert!(retried.out.contains("task 1 was scheduled for later and is due now"), "{retried:?}");
+    assert!(retried.err.trim_end().ends_with("cancel 2"), "{}", retried.err);
+    let advanced = sandbox.run(&["edit", "1", "--at", "2099-12-24 18:00"]);
+    assert_eq!(advanced.code, Some(0), "{advanced:?}");
+    let retried = sandbox.run(&["retry", "1"]);
+    assert!(!retried.err.contains("To undo it"), "{}", retried.err);
+}
+
+#[test]
 fn create_reports_unique_conflict() {
     let sandbox = sandbox();
     let unique = |more: &[&'static str]| {

@@ -237,7 +237,7 @@ fn filter_errors_name_their_position() {
         (&["retry", "created=now-2h", "--yes"], "does not take ="),
         (&["cancel", "error~\"open", "--yes"], "not closed"),
         (&["delete", "nonsense", "--yes"], "there is no field \"nonsense\""),
-        (&["rerun", "1", "status=failed", "--yes"], "is among ids"),
+        (&["rerun", "1", "status=failed", "--yes"], "is not an id"),
         (&["cancel", "1x"], "use a whole number from 1"),
         (&["errors", "priority>high"], "priority is a whole number"),
         (

@@ -28,7 +28,7 @@ fn pauses_and_resumes(sandbox: &Sandbox) {
     let unknown = sandbox.run(&["queues", "pause", "mail", "--reason", "provider is down"]);
     assert_eq!(unknown.code, Some(0));
     assert_eq!(unknown.out, "queue mail was paused; its running tasks finish\n");
-    for words in ["the pause is for later ones", "queues resume mail"] {
+    for words in ["the pause applies to future tasks", "queues resume mail"] {
         assert!(unknown.err.contains(words), "{words}: {}", unknown.err);
     }
     let created = sandbox.run(&["create", "WaitingTask", quick, "--queue", "mail"]);

@@ -10,7 +10,7 @@ use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{Store, TaskId};
 use task_engine_core::schedule::row::ScheduleRow;
-use task_engine_core::task::TaskFilter;
+use task_engine_core::task::TaskListQuery;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
@@ -115,7 +115,7 @@ fn kill_at_random(
         }
     }
     wait_until("what the dead have left is recovered", || {
-        let filter = TaskFilter { limit: 10_000, ..TaskFilter::default() };
+        let filter = TaskListQuery { limit: 10_000, ..TaskListQuery::default() };
         let rows = runtime.block_on(store.tasks(&filter)).unwrap();
         let open = |status: &str| rows.iter().any(|row| row.status.as_str() == status);
         !open("running")
@@ -126,7 +126,7 @@ fn kill_at_random(
 
 /// The tasks that schedules have created: schedule, slot, task.
 fn tasks(runtime: &tokio::runtime::Runtime, store: &dyn Store) -> Vec<(String, Timestamp, TaskId)> {
-    let filter = TaskFilter { limit: 10_000, ..TaskFilter::default() };
+    let filter = TaskListQuery { limit: 10_000, ..TaskListQuery::default() };
     let rows = runtime.block_on(store.tasks(&filter)).unwrap();
     rows.iter()
         .map(|row| {

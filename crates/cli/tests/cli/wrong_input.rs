@@ -20,7 +20,7 @@ fn wrong_inputs(deep: &str) -> Vec<WrongInput<'_>> {
         (vec!["create", "a", deep], 2, "nested deeper than 64 levels"),
         (vec!["create", "a", "@missing.json"], 2, "cannot be opened"),
         (vec!["create", "a", "@/dev/zero"], 2, "more than 1048576 bytes"),
-        (vec!["create", "a", "@."], 2, "cannot be read"),
+        (vec!["create", "a", "@."], 2, "cannot read"),
         (vec!["create", ""], 2, "a class needs a name"),
         (vec!["create", "a\nb"], 2, "a class needs a name"),
         (vec!["create", "a", "--queue", ""], 2, "a queue needs a name"),

@@ -141,6 +141,21 @@ fn interrupted_code_ends_as_documented() {
 }
 
 #[test]
+fn message_names_cause_of_release() {
+    for (cause, words) in [
+        (InterruptCause::EngineStopped, "the engine stopped before"),
+        (InterruptCause::InstanceLost, "the engine was declared lost before"),
+    ] {
+        let during = Interruption { cause: Some(cause), ..Interruption::default() };
+        for code in [None, Some(AttemptEnd::Failure(error(), RetryAdvice::ByRule))] {
+            let (end, _) = AttemptEnd::of_code(code, &during);
+            let message = &end.error().unwrap().message;
+            assert!(message.starts_with(words), "{cause:?}: {message}");
+        }
+    }
+}
+
+#[test]
 fn error_is_made_storable() {
     let error = TaskError::new("E", format!("a\0b{}", "é".repeat(20_000))).storable();
     assert!(error.message.starts_with("a\u{2400}bé"));

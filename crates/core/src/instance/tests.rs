@@ -43,7 +43,7 @@ fn admission_depends_on_holder() {
     ] {
         let holder = InstanceRow { process_gone: gone, ..holder(age, ended, held) };
         assert_eq!(
-            admission(&holder, recovery),
+            decide_admission(&holder, recovery),
             expected,
             "heartbeat {age} s ago, ended {ended}, holds {held}, gone {gone}, {recovery:?}"
         );

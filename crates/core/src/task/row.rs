@@ -7,11 +7,11 @@ use super::{ExecutionStatus, TaskId, TaskStatus};
 use crate::attempt::TaskError;
 use crate::cancel::CancelRow;
 use crate::json::Json;
-use crate::report::ProgressRow;
+use crate::progress::ProgressRow;
 
 /// Which tasks to list, newest first.
 #[derive(Debug, Clone, Default)]
-pub struct TaskFilter {
+pub struct TaskListQuery {
     /// Only tasks in this status.
     pub status: Option<TaskStatus>,
     /// Only tasks of this class.

@@ -27,7 +27,7 @@ fn totals(rows: &[ClassMinute]) -> Vec<(i64, i32, &str, u64)> {
 fn early_endings_count_later() {
     let (names, at) = (classes(2), Instant::now());
     let mut state = RollupState::new(2);
-    state.turn_to(at, &names);
+    state.begin_minute_of(at, &names);
     state.add(AttemptKind::Ok, Some((2 * SECOND, at)), labels(1));
     assert!(state.rows(&names).is_empty());
     state.set_clock(DatabaseClock { at, time_us: HOUR + 5_000_000 }, at, &names);
@@ -51,7 +51,7 @@ fn only_new_counts_are_sent() {
     state.add(AttemptKind::Other, None, labels(1));
     let rows: Vec<_> = state.rows(&names).into_iter().map(|(_, row)| row).collect();
     assert_eq!(totals(&rows), [(60, 0, "class 000", 2), (60, 0, "class 001", 1)]);
-    state.turn_to(at + 60 * SECOND, &names);
+    state.begin_minute_of(at + 60 * SECOND, &names);
     assert_eq!(state.past, rows, "the numbers as they stand, not the difference");
     assert!(state.rows(&names).is_empty());
 }
@@ -67,9 +67,9 @@ fn clock_step_back_replaces_nothing() {
     // By ten minutes, and on to where it was.
     state.set_clock(DatabaseClock { at, time_us: HOUR - 10 * MINUTE_US }, at, &names);
     state.add(AttemptKind::Ok, None, labels(0));
-    state.turn_to(at + 600 * SECOND, &names);
+    state.begin_minute_of(at + 600 * SECOND, &names);
     state.add(AttemptKind::Ok, None, labels(0));
-    state.turn_to(at + 660 * SECOND, &names);
+    state.begin_minute_of(at + 660 * SECOND, &names);
     let name = "class 000";
     assert_eq!(totals(&state.past), [(60, 0, name, 2), (50, 1, name, 1), (60, 1, name, 1)]);
 }
@@ -79,7 +79,7 @@ fn unsent_rows_are_bounded() {
     let (names, at) = (classes(70), Instant::now());
     let mut state = with_clock(&names, at);
     for minute in 0..30 {
-        state.turn_to(at + minute * 60 * SECOND, &names);
+        state.begin_minute_of(at + minute * 60 * SECOND, &names);
         for class in (0..70).chain(0..70) {
             state.add(AttemptKind::Ok, None, labels(class));
         }
@@ -91,7 +91,7 @@ fn unsent_rows_are_bounded() {
     assert_eq!(state.past.len(), PAST_ROWS_MAX);
     assert_eq!(state.past[0].minute, 60 + 19, "the newest are kept");
     let past = std::mem::take(&mut state.past);
-    state.turn_to(at + 3000 * SECOND, &names);
+    state.begin_minute_of(at + 3000 * SECOND, &names);
     state.put_back(past);
     assert_eq!(state.past.len(), PAST_ROWS_MAX);
     assert_eq!(state.past[0].minute, 60 + 20);

@@ -8,21 +8,6 @@ fn cause(running: &RunningAttempts) -> Option<InterruptCause> {
 }
 
 #[test]
-fn claim_is_known_until_recorded() {
-    let claims = Claims::default();
-    let id = ClaimId(7);
-    claims.requested(id);
-    assert!(claims.known().contains(&id));
-    claims.received(id, 2);
-    claims.recorded([id].into_iter());
-    assert!(claims.known().contains(&id));
-    claims.recorded([id].into_iter());
-    assert!(claims.known().is_empty());
-    assert_eq!(claims.take_finished(), [id]);
-    assert!(claims.take_finished().is_empty());
-}
-
-#[test]
 fn first_interrupt_cause_stays() {
     let running = RunningAttempts::default();
     let token = CancellationToken::new();

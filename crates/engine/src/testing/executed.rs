@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use task_engine_core::attempt::{AttemptId, TaskError};
 use task_engine_core::json::Json;
-use task_engine_core::report::{LogRow, ProgressRow};
+use task_engine_core::progress::{LogRow, ProgressRow};
 use task_engine_core::task::{ExecutionStatus, TaskDetails};
 use task_engine_core::task::{Task, TaskId, TaskStatus};
 

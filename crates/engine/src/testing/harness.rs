@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use task_engine_core::task::{Due, TaskRow};
-use task_engine_core::task::{NewTask, Task, TaskFilter, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, Task, TaskId, TaskListQuery, TaskStatus};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -309,7 +309,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         status: Option<TaskStatus>,
     ) -> Result<Vec<TaskRow>, StoreError> {
         let class = class.map(str::to_owned);
-        let mut filter = TaskFilter { status, class, before: None, limit: PAGE };
+        let mut filter = TaskListQuery { status, class, before: None, limit: PAGE };
         let mut rows = Vec::new();
         loop {
             let page = self.engine.store.tasks(&filter).await?;

@@ -7,18 +7,18 @@ use std::time::Duration;
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, Recovery};
+use task_engine_core::progress::LogFilter;
 use task_engine_core::queue::Lanes;
-use task_engine_core::report::LogFilter;
 use task_engine_store::claim::{ClaimRest, Claimer};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission;
 use crate::execute;
 use crate::pools::{self, FreeWorkers};
 use crate::record::RecordTotals;
+use crate::recover;
 use crate::running::RunningAttempts;
 use crate::schedule;
 use crate::session::{BackgroundTasks, EngineSession, PreparedEngine};
@@ -86,7 +86,7 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
             }
             let instances = self.store().instances(None).await?;
             for instance in instances.iter().filter(|instance| dead.contains(&instance.id)) {
-                admission::recover(self.store(), instance).await?;
+                recover::recover(self.store(), instance).await?;
             }
         }
         Ok(())
@@ -101,7 +101,7 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
         loop {
             let id = self.claim_ids.take();
             self.session.claims.requested(id);
-            claimer.wake();
+            claimer.invalidate();
             let claim = claimer.claim(id, 1).await?;
             self.session.claims.received(id, claim.tasks.len());
             self.session.unrecorded.add(claim.tasks.len());
@@ -117,7 +117,7 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
                     _ = running => {}
                     () = self.deliver_cancel_requests() => {}
                 }
-                self.session.unrecorded.at_most(0).await;
+                self.session.unrecorded.wait_until_at_most(0).await;
                 return Ok(Ok(self.executed(attempt).await?));
             }
             match claim.rest {

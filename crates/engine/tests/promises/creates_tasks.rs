@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use task_engine::CreateError;
-use task_engine::core::task::TaskFilter;
+use task_engine::core::task::TaskListQuery;
 use task_engine::core::unique::key_of;
 use task_engine::{
     Context, Creation, CreationHook, Failure, NewTask, OnConflict, Refusal, Scope, Task,
@@ -101,7 +101,7 @@ async fn creation_hook_error_reaches_caller(fresh: Fresh) {
     let panicked = client.create_many(&with("bomb")).await.unwrap_err();
     let words = panicked.to_string();
     assert!(words.contains("creates_tasks") && words.contains("it went off"), "{words}");
-    let filter = TaskFilter { limit: 10, ..TaskFilter::default() };
+    let filter = TaskListQuery { limit: 10, ..TaskListQuery::default() };
     assert_eq!(fresh.store.tasks(&filter).await.unwrap(), [], "all or none");
     assert_eq!(client.create_many(&with("fine")).await.unwrap().len(), 2);
 

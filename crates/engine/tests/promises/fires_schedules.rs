@@ -279,7 +279,7 @@ async fn many_engines_fire_each_slot_once(fresh: Fresh) {
         engine.stop().await;
     }
     let slots = [fired(&fresh, "a").await, fired(&fresh, "b").await].concat();
-    let filter = task_engine::core::task::TaskFilter { limit: 1000, ..Default::default() };
+    let filter = task_engine::core::task::TaskListQuery { limit: 1000, ..Default::default() };
     assert_eq!(fresh.store.tasks(&filter).await.unwrap().len(), slots.len());
     fresh.assert_sound().await;
 }

@@ -182,7 +182,7 @@ async fn invalid_correlation_or_trace_is_refused(fresh: Fresh) {
     assert_eq!(
         fresh
             .store
-            .tasks(&task_engine::core::task::TaskFilter { limit: 9, ..Default::default() })
+            .tasks(&task_engine::core::task::TaskListQuery { limit: 9, ..Default::default() })
             .await
             .unwrap(),
         []

@@ -20,6 +20,7 @@ on_every_store! {
     auto_recovery_takes_name
     live_engines_recover_dead_ones
     lost_engine_registers_again
+    manual_reregistration_recovers_own_tasks_only
     blocking_task_does_not_delay_reregistration
     auto_recovery_refuses_live_name
     default_names_do_not_collide
@@ -66,6 +67,13 @@ async fn crash_of(
     let claim = claimer.claim(ClaimId(dead.0 << 40 | 1), 1).await.unwrap();
     assert_eq!(claim.tasks[0].id, AttemptId { task_id: id, attempt: 1 });
     (dead, id)
+}
+
+/// The mark of a process of this machine that has ended.
+fn gone_process() -> String {
+    let mark = task_engine::core::process::mark().expect("this system has /proc");
+    let (same, started) = mark.rsplit_once('/').unwrap();
+    format!("{same}/1{started}")
 }
 
 async fn name_of_live_engine_is_refused(fresh: Fresh) {
@@ -149,6 +157,29 @@ async fn lost_engine_registers_again(fresh: Fresh) {
     fresh.assert_sound().await;
 }
 
+async fn manual_reregistration_recovers_own_tasks_only(fresh: Fresh) {
+    let lease = Duration::from_secs(3600);
+    let (_, left) = crash_of(&fresh, "other", lease, Some(gone_process())).await;
+    let own = fresh.create("WaitingTask", json!({"waiting_time": 60})).await;
+    let engine = fresh.engine().recovery(Recovery::Manual).heartbeat(QUICK.0, QUICK.1);
+    let engine = start(handle_samples(engine));
+    fresh.until_status(own, TaskStatus::Running).await;
+    let instance = fresh.store.instances(Some("test")).await.unwrap().remove(0).id;
+    assert!(fresh.store.declare_lost(instance, true).await.unwrap());
+    let next = fresh.create("WaitingTask", json!({"waiting_time": 0})).await;
+    fresh.until_status(next, TaskStatus::Stopped).await;
+    let left = fresh.details(left).await;
+    assert_eq!((left.row.status, left.row.attempts), (TaskStatus::Running, 1), "{left:?}");
+    let task = fresh.until(own, |task| task.executions[0].error.is_some()).await;
+    let error = task.executions[0].error.as_ref().unwrap();
+    assert!(
+        error.message.contains("declared lost") || error.message.contains("is dead"),
+        "{error}"
+    );
+    engine.stop.stop_now();
+    engine.ended().await.unwrap();
+}
+
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Blocks;
 
@@ -220,14 +251,8 @@ async fn default_names_do_not_collide(fresh: Fresh) {
 async fn restart_recovers_gone_process_at_once(fresh: Fresh) {
     // A process of this machine that is gone, under another name, with a lease
     // that still runs for long.
-    let (same, started) = {
-        let mark = task_engine::core::process::mark().expect("this system has /proc");
-        let (same, started) = mark.rsplit_once('/').unwrap();
-        (same.to_owned(), started.to_owned())
-    };
     let lease = Duration::from_secs(3600);
-    let gone = Some(format!("{same}/1{started}"));
-    let (_, id) = crash_of(&fresh, "other", lease, gone).await;
+    let (_, id) = crash_of(&fresh, "other", lease, Some(gone_process())).await;
     let instance = fresh.store.instances(Some("other")).await.unwrap().remove(0);
     assert!(!instance.is_alive() && instance.process_gone, "known at once: {instance:?}");
     let engine = start(handle_samples(TaskEngine::new(fresh.store.clone()).engine(())));

@@ -1,7 +1,7 @@
 //! Secret parameters reach the handler, and are never shown.
 
 use serde::{Deserialize, Serialize};
-use task_engine::core::report::LogFilter;
+use task_engine::core::progress::LogFilter;
 use task_engine::{
     Context, Engine, EngineError, Failure, Json, RetryRule, Task, TaskEngine, TaskOptions,
     TaskStatus,

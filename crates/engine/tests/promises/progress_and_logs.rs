@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use task_engine::core::report::{LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogFilter, LogRow};
+use task_engine::core::progress::{LINE_BYTES_MAX, LINES_MAX, LOG_BYTES_MAX, LogFilter, LogRow};
 use task_engine::postgres::PgStore;
 use task_engine::samples::handle_samples;
 use task_engine::{
@@ -344,7 +344,7 @@ async fn unwritable_logs_do_not_delay_results() {
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-fn stopped() -> task_engine::core::task::TaskFilter {
+fn stopped() -> task_engine::core::task::TaskListQuery {
     let status = Some(TaskStatus::Stopped);
-    task_engine::core::task::TaskFilter { status, limit: 1000, ..Default::default() }
+    task_engine::core::task::TaskListQuery { status, limit: 1000, ..Default::default() }
 }

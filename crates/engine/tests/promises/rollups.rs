@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use task_engine::core::attempt::TaskError;
 use task_engine::core::task::ExecutionStatus;
-use task_engine::core::task::TaskFilter;
+use task_engine::core::task::TaskListQuery;
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::store::rollup::RollupQuery;
@@ -42,7 +42,7 @@ async fn counted(store: &dyn Store) -> Numbers {
 /// The same, from the recorded executions.
 async fn on_record(store: &dyn Store) -> Numbers {
     let mut numbers = Numbers::new();
-    let filter = TaskFilter { limit: 10_000, ..TaskFilter::default() };
+    let filter = TaskListQuery { limit: 10_000, ..TaskListQuery::default() };
     for row in store.tasks(&filter).await.unwrap() {
         let details = store.task(row.id).await.unwrap().unwrap();
         for execution in details.executions {

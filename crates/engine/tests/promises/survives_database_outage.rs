@@ -155,7 +155,7 @@ async fn locked_tasks_do_not_block_others() {
 async fn open(store: &dyn Store) -> Vec<task_engine::core::task::TaskRow> {
     let mut rows = Vec::new();
     for status in [TaskStatus::Waiting, TaskStatus::Running] {
-        let filter = task_engine::core::task::TaskFilter {
+        let filter = task_engine::core::task::TaskListQuery {
             status: Some(status),
             limit: 1,
             ..Default::default()

@@ -23,7 +23,7 @@ fn filter_selects_smallest_source() {
         ("correlation=a,b", ScanSource::All),
         ("id=7,9 correlation=a", ScanSource::Ids(vec![TaskId(7), TaskId(9)])),
     ] {
-        assert_eq!(scan(text).base, base, "{text}");
+        assert_eq!(scan(text).source, base, "{text}");
     }
 }
 

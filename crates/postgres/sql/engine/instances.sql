@@ -127,7 +127,7 @@ ORDER BY id DESC;
 -- name: prune_instances
 -- Removes up to $2 sessions that ended more than $1 microseconds ago. Not those that
 -- hold something, or that history names; not the last that declared these secrets
--- (see instances.sql); and the last of a name only after all others of it.
+-- (see the statement above); and the last of a name only after all others of it.
 --
 -- There is no index from a session to its executions. But a session executes only what
 -- was created before it ended, and the oldest tasks come first by the key: so

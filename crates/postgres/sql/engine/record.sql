@@ -3,8 +3,8 @@
 -- This fails if any of them has ended; then record_skipping_ended runs instead. In
 -- the order of the key, so that two writers of the same attempts wait for each
 -- other and never deadlock. Tasks that continue wait again in the same statement.
--- Finished claims ($14) are skipped if they are locked: a later sweep removes
--- them, and this statement never waits for recovery while recovery waits for it.
+-- Finished claims ($14) are skipped if they are locked: the engine reclaims them at a
+-- heartbeat, and this statement never waits for recovery while recovery waits for it.
 WITH ended AS (
   INSERT INTO task_engine.ended_executions (
     task_id, attempt, retry_number, claim_id, instance_id, worker, started_at, stopped_at,

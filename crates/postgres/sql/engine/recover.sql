@@ -20,8 +20,8 @@ FOR NO KEY UPDATE OF k;
 DELETE FROM task_engine.claims WHERE id = ANY ($1::bigint[]);
 
 -- name: reclaim_attempts
--- Of the attempts in reclaimed claims, those that have not ended. A new
--- statement, so that it sees what was recorded until the claims were deleted.
+-- Of the attempts in reclaimed claims, those that have not ended. A new statement, so
+-- that it sees what was recorded until the claims were locked.
 SELECT a.task_id, a.attempt, c.task_class, task_engine.readable(c.context) AS context,
   EXISTS (SELECT FROM task_engine.cancel_requests r
           WHERE r.task_id = a.task_id AND r.attempt = a.attempt) AS cancel_requested

@@ -162,7 +162,7 @@ async fn report_reads_by_keys() {
     let plan = plan(
         &client,
         "report",
-        statement(include_str!("../../sql/engine/report.sql"), "report"),
+        statement(include_str!("../../sql/engine/progress.sql"), "report"),
         arguments,
     )
     .await;

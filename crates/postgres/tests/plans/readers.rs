@@ -21,7 +21,7 @@ async fn queues_are_counted_by_index_ranges() {
 #[tokio::test]
 async fn log_is_range_of_key() {
     let client = tables().await;
-    let file = include_str!("../../sql/engine/report.sql");
+    let file = include_str!("../../sql/engine/progress.sql");
     for name in ["logs", "logs_newest"] {
         let plan = plan(&client, name, statement(file, name), "1, 0, 0, 2, 0, 10").await;
         assert_by_keys(&plan, &["execution_logs l"]);
@@ -272,4 +272,33 @@ async fn dashboard_reads_by_keys() {
         "1, '{1}', '{a}', '{0}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}'";
     let plan = plan(&client, "write_rollups", statement, arguments).await;
     assert!(plan.contains("Conflict Arbiter Indexes: rollups_pkey"), "{plan}");
+}
+
+/// The columns of tasks are repeated in each statement. A reader of rows panics if one is
+/// missing.
+#[tokio::test]
+async fn task_rows_have_same_columns() {
+    const FILES: [&str; 3] = [
+        include_str!("../../sql/readers/tasks.sql"),
+        include_str!("../../sql/readers/scan.sql"),
+        include_str!("../../sql/readers/flow.sql"),
+    ];
+    let client = tables().await;
+    let columns = async |sql: &str| -> Vec<String> {
+        let prepared = client.prepare(sql).await.unwrap();
+        prepared.columns().iter().map(|column| column.name().to_owned()).collect()
+    };
+    let expected = columns(statement(FILES[0], "tasks")).await;
+    let mut compared = 0;
+    for file in FILES {
+        for name in file.lines().filter_map(|line| line.strip_prefix("-- name: ")) {
+            let sql = statement(file, name);
+            if sql.contains("FROM task_engine.tasks t") {
+                let found = columns(sql).await;
+                assert!(found.starts_with(&expected), "{name}: {found:?}, not {expected:?}");
+                compared += 1;
+            }
+        }
+    }
+    assert_eq!(compared, 11, "statements that return rows of tasks");
 }

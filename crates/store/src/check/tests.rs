@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use task_engine_core::instance::InstanceId;
+use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::Pool;
-use task_engine_core::report::ProgressRow;
 use task_engine_core::task::TaskOptions;
 
 fn engine(age_secs: u64, held: i64) -> InstanceRow {

@@ -8,9 +8,9 @@ use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::instance::{InstanceId, NewInstance};
+use task_engine_core::progress::Report;
 use task_engine_core::queue::Lanes;
-use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
-use task_engine_core::report::Report;
+use task_engine_core::recovery::{Reclaim, ReclaimedAttempt, UnendedAttempt};
 use task_engine_core::schedule::row::{DueSchedules, Firing};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::Creation;
@@ -79,7 +79,7 @@ pub trait EngineStore: StoreBase {
     fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> StoreFuture<'_, bool>;
 
     /// The attempts that a session holds.
-    fn held_attempts(&self, instance: InstanceId) -> StoreFuture<'_, Vec<HeldTask>>;
+    fn held_attempts(&self, instance: InstanceId) -> StoreFuture<'_, Vec<UnendedAttempt>>;
 
     /// Calls `hear` for each wake-up until the connection breaks, and returns that error.
     /// The first call means that listening has begun.

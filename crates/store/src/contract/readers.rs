@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::InstanceRow;
+use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::queue::{PausedQueue, QueueRow};
-use task_engine_core::report::{LogFilter, LogRow};
 use task_engine_core::schedule::history::ScheduleEvent;
 use task_engine_core::schedule::row::{FiredSlot, ScheduleRow};
-use task_engine_core::task::{TaskDetails, TaskFilter, TaskId, TaskRow};
+use task_engine_core::task::{TaskDetails, TaskId, TaskListQuery, TaskRow};
 
 use super::{StoreBase, StoreFuture};
 use crate::activity::{Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts};
@@ -20,7 +20,7 @@ use crate::scan::{CreationTimes, Scan, ScanPage};
 /// What readers need of a store.
 pub trait ReadStore: StoreBase {
     /// A page of tasks, newest first.
-    fn tasks<'a>(&'a self, filter: &'a TaskFilter) -> StoreFuture<'a, Vec<TaskRow>>;
+    fn tasks<'a>(&'a self, filter: &'a TaskListQuery) -> StoreFuture<'a, Vec<TaskRow>>;
 
     /// Everything about one task.
     fn task(&self, id: TaskId) -> StoreFuture<'_, Option<TaskDetails>>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::Json as Answer;
+use axum::Json as JsonResponse;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
@@ -19,9 +19,9 @@ use task_engine_operations::schedules::creation_outcome;
 use super::body::{Body, Object, canonical_with, kind, list};
 use super::times::{duration, time};
 use crate::access::Actor;
-use crate::action::{NewTasks, mark_all, mark_of};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::operation::{NewTasks, mark_all, mark_of};
 
 /// Tasks per request.
 const TASKS_MAX: usize = 1_000;
@@ -86,7 +86,7 @@ pub(super) async fn create(
         [one] => Some((header::LOCATION, app.path(&format!("/api/v1/tasks/{}", one.id)))),
         _ => None,
     };
-    let answer = Answer(CreationReport { tasks });
+    let answer = JsonResponse(CreationReport { tasks });
     Ok((status, location.map(|location| AppendHeaders([location])), answer).into_response())
 }
 

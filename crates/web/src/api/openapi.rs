@@ -6,7 +6,7 @@
 //! files. Tests compare every route, parameter, body and response with the document,
 //! and fail on each field that it does not describe.
 
-use axum::Json as Answer;
+use axum::Json as JsonResponse;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -52,8 +52,8 @@ impl ApiOperation {
     }
 }
 
-pub(super) async fn openapi(State(app): State<App>) -> Answer<Value> {
-    Answer(describe(&app.base))
+pub(super) async fn openapi(State(app): State<App>) -> JsonResponse<Value> {
+    JsonResponse(describe(&app.base))
 }
 
 fn describe(base: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::Json as Answer;
+use axum::Json as JsonResponse;
 use axum::extract::State;
 use axum::http::StatusCode;
 use jiff::Timestamp;
@@ -22,9 +22,9 @@ use super::body::{Body, Object};
 use super::creation::task;
 use super::query::{PathName, Query};
 use super::times::duration;
-use crate::action::perform;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::operation::perform;
 
 /// The fields of a request, besides the name.
 const FIELDS: [&str; 12] = [
@@ -102,7 +102,7 @@ pub(super) struct SchedulePage {
 pub(super) async fn list(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<SchedulePage>, ApiError> {
+) -> Result<JsonResponse<SchedulePage>, ApiError> {
     let query = query.with(&["after", "limit"])?;
     let limit = query.limit(100, 500)?;
     let after = query.text("after");
@@ -112,7 +112,10 @@ pub(super) async fn list(
     let rows = app.schedules(after, limit).await?;
     let last = rows.last().filter(|_| rows.len() >= limit as usize);
     let next = last.map(|last| last.name.clone());
-    Ok(Answer(SchedulePage { schedules: rows.iter().map(ScheduleView::from).collect(), next }))
+    Ok(JsonResponse(SchedulePage {
+        schedules: rows.iter().map(ScheduleView::from).collect(),
+        next,
+    }))
 }
 
 #[derive(Serialize)]
@@ -132,11 +135,11 @@ pub(super) async fn show(
     State(app): State<App>,
     PathName(name): PathName,
     query: Query,
-) -> Result<Answer<ScheduleDetailsView>, ApiError> {
+) -> Result<JsonResponse<ScheduleDetailsView>, ApiError> {
     query.with(&[])?;
     let ScheduleDetails { row, fired, events, now } = app.schedule(&name, FIRED_SLOTS_KEPT).await?;
     let definition = row.definition().ok();
-    Ok(Answer(ScheduleDetailsView {
+    Ok(JsonResponse(ScheduleDetailsView {
         shown: ScheduleView::from(&row),
         parameters: definition.as_ref().map(|it| it.parameters.clone()),
         context: definition.map(|it| it.context),
@@ -180,7 +183,7 @@ pub(super) async fn create(
     State(app): State<App>,
     actor: Actor,
     body: Body,
-) -> Result<(StatusCode, Answer<OperationReport>), ApiError> {
+) -> Result<(StatusCode, JsonResponse<OperationReport>), ApiError> {
     let fields: Vec<&str> = FIELDS.into_iter().chain(["name"]).collect();
     let object = body.object(&fields)?;
     let (schedule, task) = read(&app, &object, object.required_text("name")?).await?;
@@ -190,7 +193,7 @@ pub(super) async fn create(
         operator.add_schedule(&schedule).await
     })
     .await?;
-    Ok((StatusCode::CREATED, Answer(report)))
+    Ok((StatusCode::CREATED, JsonResponse(report)))
 }
 
 /// Replaces a schedule, or adds it.
@@ -199,7 +202,7 @@ pub(super) async fn write(
     actor: Actor,
     PathName(name): PathName,
     body: Body,
-) -> Result<(StatusCode, Answer<OperationReport>), ApiError> {
+) -> Result<(StatusCode, JsonResponse<OperationReport>), ApiError> {
     let object = body.object(&FIELDS)?;
     let (schedule, task) = read(&app, &object, name.clone()).await?;
     let reason = object.reason()?;
@@ -216,7 +219,7 @@ pub(super) async fn write(
         }
     })
     .await?;
-    Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Answer(report)))
+    Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, JsonResponse(report)))
 }
 
 #[derive(Serialize)]
@@ -228,7 +231,7 @@ pub(super) struct Times {
 pub(super) async fn preview(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<Times>, ApiError> {
+) -> Result<JsonResponse<Times>, ApiError> {
     let query = query.with(&["rule", "time_zone", "count"])?;
     let rule: ScheduleRule = query
         .need("rule")?
@@ -243,5 +246,5 @@ pub(super) async fn preview(
     // Slots are by the database's clock, and so is this.
     let now = app.cache.now().await?.activity.now;
     let times = Timetable { rule, zone, anchor: now }.preview(now, count as usize);
-    Ok(Answer(Times { times }))
+    Ok(JsonResponse(Times { times }))
 }

@@ -1,11 +1,11 @@
 //! Reading tasks.
 
-use axum::Json as Answer;
+use axum::Json as JsonResponse;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_core::filter::FoundTask;
-use task_engine_core::report::{LogFilter, LogRow};
+use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::task::{TaskDetails, TaskId, TaskRow, TaskStatus};
 use task_engine_operations::search::{Search, TIMEOUT};
 use task_engine_operations::why::Reason;
@@ -41,7 +41,7 @@ pub(super) async fn list(
     State(app): State<App>,
     actor: Actor,
     query: Query,
-) -> Result<Answer<TasksView>, ApiError> {
+) -> Result<JsonResponse<TasksView>, ApiError> {
     let query = query.with(&["filter", "before", "limit"])?;
     let search = Search {
         filter: query.filter(&app, &actor).await?,
@@ -51,16 +51,16 @@ pub(super) async fn list(
     };
     let found = search.run(&*app.store).await?;
     let tasks = found.tasks.into_iter().map(Listed::from).collect();
-    Ok(Answer(TasksView { tasks, next: found.next, at: found.now }))
+    Ok(JsonResponse(TasksView { tasks, next: found.next, at: found.now }))
 }
 
 pub(super) async fn show(
     State(app): State<App>,
     PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<TaskDetails>, ApiError> {
+) -> Result<JsonResponse<TaskDetails>, ApiError> {
     query.with(&[])?;
-    Ok(Answer(app.task(id).await?.task))
+    Ok(JsonResponse(app.task(id).await?.task))
 }
 
 #[derive(Serialize)]
@@ -74,7 +74,7 @@ pub(super) async fn logs(
     State(app): State<App>,
     PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<LogPage>, ApiError> {
+) -> Result<JsonResponse<LogPage>, ApiError> {
     let query = query.with(&["attempt", "after", "limit"])?;
     let after = query.text("after").map(log_position).transpose()?;
     let limit = query.limit(200, 500)?;
@@ -83,7 +83,7 @@ pub(super) async fn logs(
     let lines = app.logs(&app.task(id).await?, &filter).await?;
     let last = lines.last().filter(|_| lines.len() >= limit as usize);
     let next = last.map(|last| format!("{}.{}", last.attempt, last.line));
-    Ok(Answer(LogPage { lines, next }))
+    Ok(JsonResponse(LogPage { lines, next }))
 }
 
 /// An attempt and a line: `2.17`.
@@ -117,14 +117,14 @@ pub(super) async fn why(
     State(app): State<App>,
     PathTask(id): PathTask,
     query: Query,
-) -> Result<Answer<WhyResponse>, ApiError> {
+) -> Result<JsonResponse<WhyResponse>, ApiError> {
     query.with(&[])?;
     let (why, _) = app.why(id).await?;
     let view = |reason: Reason| ReasonView {
         message: task_engine_operations::why::sentences::reason(&reason, why.at, &app.zone),
         reason,
     };
-    Ok(Answer(WhyResponse {
+    Ok(JsonResponse(WhyResponse {
         task_id: id,
         status: why.task.row.status,
         at: why.at,

@@ -10,7 +10,7 @@ use task_engine_core::parse::past_time;
 use task_engine_core::task::TaskId;
 use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
-use super::actions::FormFields;
+use super::operations::FormFields;
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};

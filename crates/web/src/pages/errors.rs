@@ -10,9 +10,9 @@ use task_engine_core::filter::Filter;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::errors::{ErrorGroup, Failures, HOURS, LIMIT};
 use task_engine_operations::search::SearchPage;
-use task_engine_store::token::Role::Viewer as AsViewer;
+use task_engine_store::token::Role;
 
-use super::actions::FormFields;
+use super::operations::FormFields;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -20,7 +20,7 @@ use crate::routes::Routes;
 use crate::{chart, parts};
 
 pub(crate) fn routes(routes: Routes) -> Routes {
-    routes.get("/errors", AsViewer, page).get("/errors/{key}", AsViewer, group::page)
+    routes.get("/errors", Role::Viewer, page).get("/errors/{key}", Role::Viewer, group::page)
 }
 
 /// Which failures: final ones, or those that are retried.

@@ -71,7 +71,7 @@ pub(super) fn orphans(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
 
 fn recover(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
-        to: "/actions/recover",
+        to: "/operations/recover",
         fields: &[("name", name)],
         label: "Recover",
         consequence: "Ends the attempts of the dead engine and requeues their tasks",

@@ -30,3 +30,12 @@ pub(crate) fn schedule(app: &App, name: &str) -> String {
         name => format!("/schedules/{}", encoded(name)),
     })
 }
+
+/// The page that a form returns to, if it is one of this server; otherwise the first page.
+pub(crate) fn return_to(app: &App, to: &str) -> String {
+    let own = to.starts_with('/')
+        && !to.starts_with("//")
+        && !to.contains(['\\', '\r', '\n'])
+        && !to.chars().any(char::is_control);
+    app.path(if own { to } else { "/" })
+}

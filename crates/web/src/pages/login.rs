@@ -11,6 +11,7 @@ use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditOutcome, NewAuditEntry};
 use task_engine_store::token::{Role, TokenSecret};
 
+use super::links;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::guard::{self, COOKIE, Theme};
@@ -98,7 +99,8 @@ pub(crate) async fn log_in(
 async fn start_session(app: &App, session: LoginSession, to: &str) -> Result<Response, ApiError> {
     let cookie = session.cookie(app.keys.get(&*app.store).await?).unwrap_or_default();
     let set = set_cookie(app, COOKIE, &cookie, MAX_AGE_SECS);
-    Ok((AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(app, to))).into_response())
+    Ok((AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&links::return_to(app, to)))
+        .into_response())
 }
 
 /// Audits repeated failures once, not each of them.
@@ -143,7 +145,8 @@ pub(crate) async fn theme(State(app): State<App>, Form(form): Form<ThemeForm>) -
     const YEAR_SECS: u64 = 365 * 24 * 3600;
     let theme = Theme::named(&form.theme).as_str();
     let set = set_cookie(&app, Theme::COOKIE, theme, YEAR_SECS);
-    (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&back(&app, &form.to))).into_response()
+    (AppendHeaders([(SET_COOKIE, set)]), Redirect::to(&links::return_to(&app, &form.to)))
+        .into_response()
 }
 
 fn set_cookie(app: &App, name: &str, value: &str, max_age_secs: u64) -> String {
@@ -152,13 +155,4 @@ fn set_cookie(app: &App, name: &str, value: &str, max_age_secs: u64) -> String {
     format!(
         "{name}={value}; Path={path}; Max-Age={max_age_secs}; HttpOnly; SameSite=Strict{secure}"
     )
-}
-
-/// Redirects to pages of this server only.
-pub(crate) fn back(app: &App, to: &str) -> String {
-    let own = to.starts_with('/')
-        && !to.starts_with("//")
-        && !to.contains(['\\', '\r', '\n'])
-        && !to.chars().any(char::is_control);
-    app.path(if own { to } else { "/" })
 }

@@ -8,18 +8,18 @@ use task_engine_core::task::NewTask;
 use task_engine_core::unique::Unique;
 use task_engine_store::token::Role::Operator;
 
-use super::actions::{FormFields, perform_and_return};
+use super::operations::{FormFields, perform_and_return};
 use super::task_form::{self, FormError, FormField, lists, parameters_field};
 use super::tasks::KnownNames;
 use crate::access::Actor;
-use crate::action::{NewTasks, mark_all, mark_of, one_time};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
+use crate::operation::{NewTasks, mark_all, mark_of, one_time};
 use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
-    routes.get("/tasks/new", Operator, page).post("/actions/create", Operator, create)
+    routes.get("/tasks/new", Operator, page).post("/operations/create", Operator, create)
 }
 
 /// The query fills the fields: for links to a similar task.
@@ -108,7 +108,7 @@ async fn form(
     let main = html! {
         h1 { "New task" }
         section .card {
-            form method="post" action=(app.path("/actions/create")) {
+            form method="post" action=(app.path("/operations/create")) {
                 input type="hidden" name="then" value="created";
                 input type="hidden" name="back" value="/tasks";
                 input type="hidden" name="once" value=(one_time());

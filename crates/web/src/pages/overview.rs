@@ -35,7 +35,7 @@ pub(crate) async fn page(
         div #tiles data-live { (tiles::all(&app, &now)) }
         // One region: the start help is replaced by the rest.
         div #rest data-live {
-            @if is_new(&now) { section .card #start { (start()) } }
+            @if is_new(&now) { section .card #start { (first_steps()) } }
             @else {
                 div #attention { (attention::all(&app, &viewer, &now).await?) }
                 div #charts { (charts::all(&app, &now, over).await?) }
@@ -50,7 +50,7 @@ fn is_new(now: &LiveState) -> bool {
     now.stats.newest_task.is_none() && now.engines.is_empty()
 }
 
-fn start() -> Markup {
+fn first_steps() -> Markup {
     parts::empty(
         "There are no tasks yet. Create one, and start an engine that runs it:",
         "task-engine create WaitingTask '{\"waiting_time\": 5}'\ntask-engine start --samples",

@@ -158,7 +158,7 @@ fn actions(app: &App, viewer: &Viewer, queue: &QueueStats) -> Markup {
         return resume(app, viewer, name);
     }
     let pause = ReasonForm {
-        to: "/actions/pause-queue",
+        to: "/operations/pause-queue",
         back: &viewer.here,
         name,
         verb: "Pause",
@@ -170,7 +170,7 @@ fn actions(app: &App, viewer: &Viewer, queue: &QueueStats) -> Markup {
 
 pub(super) fn resume(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
-        to: "/actions/resume-queue",
+        to: "/operations/resume-queue",
         fields: &[("name", name)],
         label: "Resume",
         consequence: "Tasks of this queue start again",
@@ -185,7 +185,7 @@ fn pause_any(app: &App, viewer: &Viewer) -> Markup {
     html! {
         details .card .ask {
             summary { "Pause another queue" }
-            form method="post" action=(app.path("/actions/pause-queue")) {
+            form method="post" action=(app.path("/operations/pause-queue")) {
                 input type="hidden" name="back" value=(viewer.here);
                 div .fields {
                     label { "Queue" input type="text" name="name" required maxlength="200"; }

@@ -1,6 +1,6 @@
 //! Schedules: recurring tasks, their next slots and their history.
 
-pub(super) mod actions;
+pub(super) mod buttons;
 mod form;
 pub(super) mod list;
 pub(super) mod one;

@@ -1,6 +1,6 @@
 //! The page of a task.
 
-mod actions;
+mod buttons;
 mod copy_as;
 mod edit;
 mod executions;
@@ -20,9 +20,9 @@ use task_engine_core::display;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::task::{TaskDetails, TaskId};
 use task_engine_operations::why::Explanation;
-use task_engine_store::token::Role::{Admin, Operator, Viewer as AsViewer};
+use task_engine_store::token::Role;
 
-use super::actions::FormFields;
+use super::operations::FormFields;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -32,11 +32,11 @@ use task_engine_operations::redaction::RedactedTask;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     routes
-        .get("/tasks/{id}", AsViewer, page)
-        .get("/tasks/{id}/{file}", AsViewer, file)
-        .get("/tasks/{id}/edit", Operator, edit::page)
-        .post("/actions/edit", Operator, edit::edit)
-        .post("/actions/reveal", Admin, reveal::reveal)
+        .get("/tasks/{id}", Role::Viewer, page)
+        .get("/tasks/{id}/{file}", Role::Viewer, file)
+        .get("/tasks/{id}/edit", Role::Operator, edit::page)
+        .post("/operations/edit", Role::Operator, edit::edit)
+        .post("/operations/reveal", Role::Admin, reveal::reveal)
 }
 
 /// The id of a path; an invalid one is not found.
@@ -65,7 +65,7 @@ async fn page(
             (parts::state(task.row.status.as_str(), task.row.status.explained()))
         }
         (journey::show(&app, task, due_at, why.at))
-        (actions::show(&app, &viewer, &redacted, why.at))
+        (buttons::show(&app, &viewer, &redacted, why.at))
         div .grid {
             (reasons(&app, &why))
             (facts(&app, task, due_at, why.at))
@@ -142,7 +142,7 @@ fn payload(app: &App, viewer: &Viewer, task: &RedactedTask) -> Markup {
             section .card {
                 h2 { "Parameters" }
                 (parts::json(app, id, "parameters", "parameters.json", task.parameters.as_str()))
-                @if task.has_secrets() && viewer.may(Admin) {
+                @if task.has_secrets() && viewer.may(Role::Admin) {
                     (reveal::button(app, viewer, &id.to_string()))
                 }
             }

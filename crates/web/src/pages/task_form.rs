@@ -9,7 +9,7 @@ use task_engine_core::json::Json;
 use task_engine_core::parse;
 use task_engine_core::task::Due;
 
-use super::actions::FormFields;
+use super::operations::FormFields;
 use super::tasks::KnownNames;
 use crate::app::App;
 

@@ -15,9 +15,9 @@ use task_engine_core::filter::{Filter, InvalidFilter};
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::search::{Search, SearchPage, TIMEOUT};
-use task_engine_store::token::Role::{Operator, Viewer as AsViewer};
+use task_engine_store::token::Role;
 
-use super::actions::FormFields;
+use super::operations::FormFields;
 use crate::app::{App, encoded};
 use crate::cache::LiveState;
 use crate::error::ApiError;
@@ -30,9 +30,9 @@ pub(crate) use suggest::{KnownNames, Suggestions};
 pub(crate) use table::table;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
-    routes.get("/tasks", AsViewer, page).get("/suggestions", AsViewer, suggestions).get(
+    routes.get("/tasks", Role::Viewer, page).get("/suggestions", Role::Viewer, suggestions).get(
         "/tasks/preview",
-        Operator,
+        Role::Operator,
         preview::page,
     )
 }
@@ -60,7 +60,7 @@ async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<R
     let main = html! {
         div .row .between .head {
             h1 { "Tasks" }
-            @if viewer.may(Operator) {
+            @if viewer.may(Role::Operator) {
                 a .button .plain href=(app.path("/tasks/new")) { "New task" }
             }
         }
@@ -194,7 +194,7 @@ fn count(now: &LiveState, status: TaskStatus) -> Option<BoundedCount> {
 }
 
 fn results(app: &App, viewer: &Viewer, query: &TasksQuery, found: &SearchPage) -> Markup {
-    let can_act = viewer.may(Operator);
+    let can_act = viewer.may(Role::Operator);
     let empty = found.tasks.is_empty();
     let list = html! {
         section #results .card data-live data-hold aria-label="Tasks" {
@@ -248,23 +248,24 @@ fn paging(app: &App, query: &TasksQuery, found: &SearchPage) -> Markup {
     }
 }
 
-/// Bulk actions on the selected tasks, or on all that match.
+/// Bulk operations on the selected tasks, or on all that match.
 fn bulk(app: &App, viewer: &Viewer, query: &TasksQuery) -> Markup {
-    let verbs = || TaskOperation::ALL.into_iter().filter(|verb| viewer.may(verb.needs()));
+    let operations =
+        || TaskOperation::ALL.into_iter().filter(|operation| viewer.may(operation.needs()));
     html! {
         div .bulk .row data-selected {
             span { b data-selected-count { "Selected" } " selected" }
-            @for verb in verbs() {
-                button .plain name="verb" value=(verb.as_str()) data-bulk=(verb.as_str())
-                       title=(verb.consequence()) { (capitalize(verb.as_str())) }
+            @for operation in operations() {
+                button .plain name="operation" value=(operation.as_str()) data-bulk=(operation.as_str())
+                       title=(operation.consequence()) { (capitalize(operation.as_str())) }
             }
         }
         @if !query.text.is_empty() {
             p .row .soft {
                 span { "All matching tasks, on every page:" }
-                @for verb in verbs() {
-                    a href=(preview_address(app, verb, &query.text, &viewer.here))
-                      title=(verb.consequence()) { (capitalize(verb.as_str())) " all matching" }
+                @for operation in operations() {
+                    a href=(preview_address(app, operation, &query.text, &viewer.here))
+                      title=(operation.consequence()) { (capitalize(operation.as_str())) " all matching" }
                 }
             }
         }
@@ -272,9 +273,14 @@ fn bulk(app: &App, viewer: &Viewer, query: &TasksQuery) -> Markup {
 }
 
 /// The address of the preview of a bulk action.
-pub(crate) fn preview_address(app: &App, verb: TaskOperation, filter: &str, back: &str) -> String {
-    let (verb, filter, back) = (verb.as_str(), encoded(filter), encoded(back));
-    app.path(&format!("/tasks/preview?verb={verb}&filter={filter}&back={back}"))
+pub(crate) fn preview_address(
+    app: &App,
+    operation: TaskOperation,
+    filter: &str,
+    back: &str,
+) -> String {
+    let (operation, filter, back) = (operation.as_str(), encoded(filter), encoded(back));
+    app.path(&format!("/tasks/preview?operation={operation}&filter={filter}&back={back}"))
 }
 
 async fn suggestions(State(app): State<App>, raw: RawQuery) -> Result<Json<Suggestions>, ApiError> {

@@ -76,7 +76,7 @@ fn state(token: &TokenRow, now: Timestamp) -> Markup {
 
 fn revoke<'a>(viewer: &'a Viewer, token: &'a TokenRow) -> ReasonForm<'a> {
     ReasonForm {
-        to: "/actions/revoke-token",
+        to: "/operations/revoke-token",
         back: &viewer.here,
         name: &token.name,
         verb: "Revoke",

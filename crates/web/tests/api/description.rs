@@ -92,7 +92,7 @@ fn follow<'a>(description: &'a Value, reference: &str) -> &'a Value {
 async fn enums_list_every_token() {
     use task_engine_core::cancel::CancelOutcome;
     use task_engine_core::instance::InstanceState;
-    use task_engine_core::report::LogLevel;
+    use task_engine_core::progress::LogLevel;
     use task_engine_core::schedule::Overlap;
     use task_engine_core::schedule::history::ScheduleEventKind;
     use task_engine_core::task::{ExecutionStatus, TaskStatus};

@@ -114,7 +114,7 @@ async fn login_returns_to_the_page() {
     let client = tables.with(guarded()).header("sec-fetch-site", "same-origin");
     let response = client.get("/tasks?filter=id%3D1").await;
     assert_eq!(response.header("location"), "/login?to=%2Ftasks%3Ffilter%3Did%253D1");
-    let response = client.ask("POST", "/actions/retry", Some("ids=1")).await;
+    let response = client.ask("POST", "/operations/retry", Some("ids=1")).await;
     assert_eq!(response.header("location"), "/login?to=%2F");
 }
 

@@ -39,7 +39,7 @@ async fn cross_site_changes_are_refused() {
         let response = other.ask("POST", "/api/v1/tasks", Some(TASK)).await;
         let detail = response.problem(403)["detail"].to_string();
         assert!(detail.contains("must come from a page"), "{headers:?}: {detail}");
-        let response = other.ask("POST", "/actions/retry", Some("ids=1")).await;
+        let response = other.ask("POST", "/operations/retry", Some("ids=1")).await;
         assert_eq!(response.status, 403, "{headers:?}");
     }
     let response = client.header("cookie", "a=b").delete("/api/v1/tasks/1").await;

@@ -52,7 +52,7 @@ async fn trial_precedes_the_rest() {
     has(&page, "Retry the rest");
 
     let back = format!("{path}?status=failed&trial={newest}");
-    let done = site.post("/actions/retry", &[("ids", &newest), ("back", &back)]).await;
+    let done = site.post("/operations/retry", &[("ids", &newest), ("back", &back)]).await;
     let page = site.get(done.goes_to()).await.ok();
     has(&page, "It has not ended yet.");
     engine.wake();
@@ -61,12 +61,12 @@ async fn trial_precedes_the_rest() {
     let page = site.get(&back).await.ok();
     has(&page, "It succeeded");
 
-    let preview = page.split("href=\"").find(|it| it.starts_with("/tasks/preview?verb=retry"));
+    let preview = page.split("href=\"").find(|it| it.starts_with("/tasks/preview?operation=retry"));
     let preview = preview.unwrap().split('"').next().unwrap().replace("&amp;", "&");
     let page = site.get(&preview).await.ok();
     has(&page, "Retry 59 tasks?");
     let filter = r#"status=failed class=mail error=Http error~"Too Many""#;
-    site.post("/actions/retry", &[("filter", filter), ("back", &path)]).await.goes_to();
+    site.post("/operations/retry", &[("filter", filter), ("back", &path)]).await.goes_to();
     assert_eq!(site.fixture.list(Some(TaskStatus::Waiting)).await.len(), 59);
     assert_eq!(site.fixture.list(Some(TaskStatus::Failed)).await.len(), 1);
     has(&site.get(&path).await.ok(), "No failed task with this error");

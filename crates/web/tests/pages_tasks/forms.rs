@@ -28,14 +28,14 @@ async fn form_creates_a_task() {
         ("after", "1h"),
         ("unique", "ann"),
     ];
-    let page = site.post("/actions/create", &fields).await;
+    let page = site.post("/operations/create", &fields).await;
     let id = created(page.goes_to());
     let task = site.fixture.details(id).await;
     assert_eq!(task.parameters.as_str(), "{\n \"n\": 1970670598291982290123456789}");
     assert_eq!((task.row.queue.as_str(), task.row.priority), ("mail", -3));
     let wait = task.row.scheduled_at.duration_since(task.row.created_at);
     assert_eq!(wait.as_secs(), 3600);
-    let again = site.post("/actions/create", &fields).await;
+    let again = site.post("/operations/create", &fields).await;
     assert_eq!(created(again.goes_to()), id, "its key is taken");
     has(&site.get(again.goes_to()).await.ok(), "existed already");
     let audit = site.audit().await;
@@ -57,7 +57,7 @@ async fn form_sent_twice_creates_one_task() {
     let send = async |key: &str, parameters: &str| {
         let fields =
             [("then", "created"), ("once", key), ("class", "mail"), ("parameters", parameters)];
-        created(site.post("/actions/create", &fields).await.goes_to())
+        created(site.post("/operations/create", &fields).await.goes_to())
     };
     let first = send(&key, "{}").await;
     assert_eq!(send(&key, "{}").await, first, "the second leads to the task of the first");
@@ -72,7 +72,7 @@ async fn form_sent_twice_creates_one_task() {
     let fields = [("name", "tidy"), ("once", key.as_str()), ("back", "/schedules")];
     let mut response = String::new();
     for _ in 0..2 {
-        let page = site.post("/actions/run-schedule", &fields).await;
+        let page = site.post("/operations/run-schedule", &fields).await;
         response = site.get(page.goes_to()).await.ok();
     }
     assert_eq!(site.fixture.list(None).await.len(), 4);
@@ -97,7 +97,7 @@ async fn field_errors_keep_the_input() {
         if field == "class" {
             fields.remove(0);
         }
-        let page = site.post("/actions/create", &fields).await;
+        let page = site.post("/operations/create", &fields).await;
         assert_eq!(page.status, StatusCode::BAD_REQUEST, "{field}={value}");
         has(&page.text, why);
         has(&page.text, "aria-invalid=\"true\"");
@@ -106,7 +106,7 @@ async fn field_errors_keep_the_input() {
         }
     }
     let both = [("class", "a"), ("at", "18:00"), ("after", "5m")];
-    assert_eq!(site.post("/actions/create", &both).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(site.post("/operations/create", &both).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(site.fixture.list(None).await, [], "nothing was created");
 }
 
@@ -128,7 +128,7 @@ async fn waiting_task_is_edited() {
         ("after", "2h"),
         ("reason", "asked for"),
     ];
-    assert!(site.post("/actions/edit", &fields).await.goes_to().starts_with(&back));
+    assert!(site.post("/operations/edit", &fields).await.goes_to().starts_with(&back));
     let task = site.fixture.details(id).await;
     assert_eq!(task.parameters.as_str(), "{\"to\":\"ann\"}");
     assert_eq!((task.row.priority, task.row.queue.as_str()), (9, "default"));
@@ -140,11 +140,11 @@ async fn waiting_task_is_edited() {
     );
 
     let same = [("id", text.as_str()), ("priority", "9"), ("parameters", "{\"to\":\"ann\"}")];
-    let page = site.post("/actions/edit", &same).await;
+    let page = site.post("/operations/edit", &same).await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
     has(&page.text, "no field was changed");
     let bad = [("id", text.as_str()), ("parameters", "{")];
-    let page = site.post("/actions/edit", &bad).await;
+    let page = site.post("/operations/edit", &bad).await;
     assert_eq!(page.status, StatusCode::BAD_REQUEST);
     has(&page.text, "not valid JSON");
 }
@@ -159,7 +159,7 @@ async fn running_task_cannot_be_edited() {
     assert_eq!(site.get(&format!("/tasks/{id}/edit")).await.status, StatusCode::CONFLICT);
     let fields = [("id", id.to_string()), ("priority", "9".to_owned())];
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let page = site.post("/actions/edit", &fields).await;
+    let page = site.post("/operations/edit", &fields).await;
     assert_eq!(page.status, StatusCode::CONFLICT);
     has(&page.text, "only a waiting task can be edited");
 }

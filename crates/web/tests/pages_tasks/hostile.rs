@@ -4,7 +4,7 @@ use task_engine_conformance::fixture::{new_instance, with_classes};
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
-use task_engine_core::report::{LogLevel, LogLine, ProgressReport, Report};
+use task_engine_core::progress::{LogLevel, LogLine, ProgressReport, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::task::NewTask;
 
@@ -64,8 +64,8 @@ async fn no_field_becomes_markup() {
         format!("/tasks/{done}"),
         format!("/tasks/{waiting}"),
         format!("/tasks/{waiting}/edit"),
-        format!("/tasks/preview?verb=retry&ids={failed}&back={encoded}"),
-        format!("/tasks/preview?verb={encoded}&ids={failed}"),
+        format!("/tasks/preview?operation=retry&ids={failed}&back={encoded}"),
+        format!("/tasks/preview?operation={encoded}&ids={failed}"),
         format!("/tasks/new?class={encoded}&parameters={encoded}&queue={encoded}&in={encoded}"),
         "/errors".to_owned(),
         format!("/errors/{key}"),
@@ -74,12 +74,13 @@ async fn no_field_becomes_markup() {
     ] {
         is_harmless(&site.get(&path).await.text);
     }
-    let page =
-        site.post("/actions/create", &[("class", EVIL), ("parameters", EVIL), ("at", EVIL)]).await;
+    let page = site
+        .post("/operations/create", &[("class", EVIL), ("parameters", EVIL), ("at", EVIL)])
+        .await;
     is_harmless(&page.text);
     let id = waiting.to_string();
     let page =
-        site.post("/actions/edit", &[("id", &id), ("parameters", EVIL), ("queue", EVIL)]).await;
+        site.post("/operations/edit", &[("id", &id), ("parameters", EVIL), ("queue", EVIL)]).await;
     is_harmless(&page.text);
 }
 
@@ -88,10 +89,11 @@ async fn redirects_stay_on_this_server() {
     let site = Site::open().await;
     let id = site.create("a", "{}").await.to_string();
     for back in ["https://evil.test/", "//evil.test/", "/\\evil.test", "javascript:alert(1)"] {
-        let page = site.post("/actions/cancel", &[("ids", &id), ("back", back)]).await;
+        let page = site.post("/operations/cancel", &[("ids", &id), ("back", back)]).await;
         assert!(page.goes_to().starts_with("/?done="), "{}", page.goes_to());
         let encoded: String = form_urlencoded::byte_serialize(back.as_bytes()).collect();
-        let page = site.get(&format!("/tasks/preview?verb=retry&ids={id}&back={encoded}")).await;
+        let page =
+            site.get(&format!("/tasks/preview?operation=retry&ids={id}&back={encoded}")).await;
         assert!(!page.text.contains(&format!("href=\"{back}")), "{}", page.text);
     }
 }

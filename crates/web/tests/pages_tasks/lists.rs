@@ -122,25 +122,30 @@ async fn preview_shows_matching_tasks() {
         site.failed(&mut engine, "mail", TaskError::new("Http", format!("{n}"))).await;
     }
     let waiting = site.create("mail", "{}").await;
-    let page = site.get("/tasks/preview?verb=retry&filter=class%3Dmail").await.ok();
+    let page = site.get("/tasks/preview?operation=retry&filter=class%3Dmail").await.ok();
     has(&page, "Retry 12 tasks?");
     has(&page, "class=mail status=failed");
-    has(&page, "action=\"/actions/retry\"");
+    has(&page, "action=\"/operations/retry\"");
     assert_eq!(rows(&page), 10, "a sample");
-    let page = site.get(&format!("/tasks/preview?verb=cancel&ids={waiting}")).await.ok();
+    let page = site.get(&format!("/tasks/preview?operation=cancel&ids={waiting}")).await.ok();
     has(&page, "Cancel 1 task?");
     has(&page, "Waiting tasks never run.");
-    let none = site.get("/tasks/preview?verb=retry&filter=class%3Dother").await.ok();
+    let none = site.get("/tasks/preview?operation=retry&filter=class%3Dother").await.ok();
     has(&none, "No task matches.");
-    for bad in ["verb=retry", "verb=retry&filter=%20", "verb=burn&ids=1", "verb=retry&ids=x"] {
+    for bad in [
+        "operation=retry",
+        "operation=retry&filter=%20",
+        "operation=burn&ids=1",
+        "operation=retry&ids=x",
+    ] {
         let page = site.get(&format!("/tasks/preview?{bad}")).await;
         assert_eq!(page.status, StatusCode::BAD_REQUEST, "{bad}");
     }
     assert_eq!(site.status(waiting).await, TaskStatus::Waiting, "nothing was done");
     let site = site.with_role(Role::Operator);
-    let page = site.get(&format!("/tasks/preview?verb=delete&ids={waiting}")).await;
+    let page = site.get(&format!("/tasks/preview?operation=delete&ids={waiting}")).await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
     let site = site.with_role(Role::Viewer);
-    let page = site.get(&format!("/tasks/preview?verb=retry&ids={waiting}")).await;
+    let page = site.get(&format!("/tasks/preview?operation=retry&ids={waiting}")).await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
 }

@@ -3,10 +3,10 @@
 
 #![allow(missing_docs)]
 
-mod actions;
 mod errors;
 mod forms;
 mod hostile;
 mod lists;
+mod operations;
 mod site;
 mod task_page;

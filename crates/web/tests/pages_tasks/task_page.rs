@@ -7,7 +7,7 @@ use task_engine_conformance::fixture::new_task;
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
 use task_engine_core::json::Json;
-use task_engine_core::report::{LogLevel, LogLine, ProgressReport, Report};
+use task_engine_core::progress::{LogLevel, LogLine, ProgressReport, Report};
 use task_engine_core::retry::RetryRule;
 use task_engine_web::Role;
 
@@ -39,7 +39,7 @@ async fn waiting_task_shows_reasons() {
     let site = site.with_role(Role::Viewer);
     let page = site.get(&format!("/tasks/{id}")).await.ok();
     has(&page, "Changes need the role operator.");
-    has_not(&page, "/actions/retry");
+    has_not(&page, "/operations/retry");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine::{NewTask, Store, StoreError, TaskId, TaskStatus};
-use task_engine_core::task::TaskFilter;
+use task_engine_core::task::TaskListQuery;
 use task_engine_test_harness::{TestServer, wait_within};
 use tempfile::TempDir;
 
@@ -395,7 +395,7 @@ impl Drop for TestContext {
 
 async fn nothing_open(store: &dyn Store) -> Result<bool, StoreError> {
     for status in [TaskStatus::Running, TaskStatus::Waiting] {
-        let filter = TaskFilter { status: Some(status), limit: 1, ..TaskFilter::default() };
+        let filter = TaskListQuery { status: Some(status), limit: 1, ..TaskListQuery::default() };
         if !store.tasks(&filter).await?.is_empty() {
             return Ok(false);
         }

@@ -12,12 +12,12 @@ use task_engine_core::task::DEFAULT_QUEUE;
 use task_engine_operations::{OperationError, OperationOutcome, OperationReport, redaction};
 
 use super::RuleArguments;
-use crate::change::operator;
 use crate::console::{Console, now};
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables;
+use crate::operations::operator;
 use crate::parameters;
 use crate::times::duration;
 

@@ -50,7 +50,7 @@ const EXAMPLES: &str = "Examples:
 
 pub(super) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let (timetable, now) = match (&args.name, args.rule.rule()) {
-        (Some(name), _) => stored(console, name).await?,
+        (Some(name), _) => stored_timetable(console, name).await?,
         (None, Some(rule)) => {
             let now = Timestamp::now();
             (typed(&rule, args.time_zone.as_deref().unwrap_or("UTC"), now)?, now)
@@ -90,7 +90,10 @@ pub(super) fn times(previews: &[SlotPreview], now: Timestamp) -> String {
     table(&["LOCAL", "UTC", "WHEN", "NOTE"], &[], previews.iter().map(row).collect())
 }
 
-async fn stored(console: &Console, name: &str) -> Result<(Timetable, Timestamp), CliError> {
+async fn stored_timetable(
+    console: &Console,
+    name: &str,
+) -> Result<(Timetable, Timestamp), CliError> {
     let store = console.open().await?;
     let ScheduleDetails { row, now, .. } = Schedules::of(&*store).show(name, 0).await?;
     let timetable = row.definition().and_then(|definition| definition.timetable(row.state.anchor));

@@ -36,7 +36,7 @@ pub(super) fn lines(
     }
     if !look.activity.held.is_empty() {
         let left = height.saturating_sub(lines.len() + 1);
-        section(&mut lines, &running(look), left);
+        section(&mut lines, &running_text(look), left);
     }
     lines
 }
@@ -66,10 +66,10 @@ fn changes(look: &StatsSnapshot, before: &StatsSnapshot) -> String {
     format!("; {created} created, {due:+} due since the last refresh")
 }
 
-fn running(look: &StatsSnapshot) -> String {
-    let rows = look.activity.held.iter().map(|held| {
-        let name = look.names.iter().find(|(id, _)| *id == held.instance_id);
-        let time = look.activity.now.duration_since(held.claimed_at).unsigned_abs();
+fn running_text(snapshot: &StatsSnapshot) -> String {
+    let rows = snapshot.activity.held.iter().map(|held| {
+        let name = snapshot.names.iter().find(|(id, _)| *id == held.instance_id);
+        let time = snapshot.activity.now.duration_since(held.claimed_at).unsigned_abs();
         vec![
             held.task_id.to_string(),
             summary(&held.class, 40),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use task_engine::{Missed, Overlap};
 use task_engine_core::json::BYTES_MAX;
-use task_engine_core::report::LINES_MAX;
+use task_engine_core::progress::LINES_MAX;
 use task_engine_core::retry::DELAY_MAX;
 use toml::Spanned;
 

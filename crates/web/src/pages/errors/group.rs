@@ -13,7 +13,7 @@ use super::{ErrorsQuery, sample, search_range, trend};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::pages::actions::FormFields;
+use crate::pages::operations::FormFields;
 use crate::pages::tasks::{address, preview_address, table};
 use crate::parts;
 use task_engine_operations::tasks::TaskOperation;
@@ -122,7 +122,7 @@ fn actions(
         _ => [TaskOperation::Retry, TaskOperation::Cancel, TaskOperation::Rerun],
     };
     let trial = parts::Button {
-        to: "/actions/retry",
+        to: "/operations/retry",
         fields: &[("ids", &newest)],
         label: "Retry the newest as a trial",
         consequence: "It waits again and is due at once.",

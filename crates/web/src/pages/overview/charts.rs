@@ -45,7 +45,7 @@ pub(super) async fn all(app: &App, now: &LiveState, over: Span) -> Result<Markup
     })
 }
 
-fn clock(app: &App, at: Timestamp) -> String {
+fn time_of_day(app: &App, at: Timestamp) -> String {
     at.to_zoned(app.zone.clone()).strftime("%H:%M").to_string()
 }
 
@@ -55,7 +55,7 @@ fn throughput(app: &App, series: &Series, span: &str) -> Markup {
         parts: vec![("ok", step.ok), ("bad", step.failed), ("other", step.other)],
         title: format!(
             "{}: {} succeeded, {} failed, {} other",
-            clock(app, step.at),
+            time_of_day(app, step.at),
             step.ok,
             step.failed,
             step.other
@@ -98,7 +98,7 @@ fn times(
             values: vec![secs(p50), secs(p95)],
             title: format!(
                 "{}: p50 {}, p95 {}",
-                clock(app, step.at),
+                time_of_day(app, step.at),
                 duration_text(p50),
                 duration_text(p95)
             ),
@@ -223,7 +223,7 @@ fn numbers(app: &App, series: &Series) -> Markup {
                     } }
                     tbody {
                         @for step in series.steps.iter().rev().filter(|step| step.ended() > 0) { tr {
-                            td { (clock(app, step.at)) }
+                            td { (time_of_day(app, step.at)) }
                             @for number in [step.ok, step.failed, step.other] { td .number { (thousands(number)) } }
                             @for (times, percent) in [(&step.run, 50), (&step.run, 95), (&step.wait, 50), (&step.wait, 95)] {
                                 td .number { (quantile(times, percent)) }

@@ -19,7 +19,7 @@ use task_engine_core::task::{DEFAULT_QUEUE, InvalidTask};
 
 use super::parameters;
 use crate::error::ApiError;
-use crate::pages::actions::FormFields;
+use crate::pages::operations::FormFields;
 
 /// The fields of the form, as texts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_store::token::Role;
 
-use super::{actions, one, rule, state};
+use super::{buttons, one, rule, state};
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -104,9 +104,9 @@ fn line(app: &App, viewer: &Viewer, row: &ScheduleRow, now: Timestamp) -> Markup
             td .actions {
                 @if viewer.may(Role::Operator) {
                     @if row.state.paused.is_some() || row.state.error.is_some() {
-                        (actions::resume_button(app, viewer, &row.name))
+                        (buttons::resume_button(app, viewer, &row.name))
                     }
-                    (actions::run_button(app, viewer, &row.name))
+                    (buttons::run_button(app, viewer, &row.name))
                 }
             }
         }

@@ -9,7 +9,7 @@ use task_engine_core::schedule::{Missed, Overlap, ScheduleDefinition};
 use task_engine_core::secret::Secrets;
 use task_engine_store::schedules::{ScheduleError, Schedules};
 
-use super::{actions, list, parameters, preview, state};
+use super::{buttons, list, parameters, preview, state};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
@@ -39,7 +39,7 @@ pub(super) async fn show(app: &App, viewer: &Viewer, name: &str) -> Result<Marku
             section .card #schedule data-live {
                 h2 { "Definition" }
                 (facts(app, &row, definition.as_ref(), now))
-                (actions::all(app, viewer, &row))
+                (buttons::all(app, viewer, &row))
             }
             section .card #next data-live {
                 h2 { "Next slots" }

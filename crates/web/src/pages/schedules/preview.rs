@@ -23,11 +23,11 @@ pub(crate) struct PreviewQuery {
 }
 
 pub(crate) async fn fragment(State(app): State<App>, Query(query): Query<PreviewQuery>) -> Markup {
-    of(&app, &query.rule, &query.time_zone)
+    slots(&app, &query.rule, &query.time_zone)
 }
 
-/// The next times of what was query, or what is wrong with it.
-pub(super) fn of(app: &App, rule: &str, zone: &str) -> Markup {
+/// The next slots of a rule, or what is wrong with it.
+pub(super) fn slots(app: &App, rule: &str, zone: &str) -> Markup {
     if rule.trim().is_empty() {
         return html! { p .soft { "The next slots are shown here." } };
     }

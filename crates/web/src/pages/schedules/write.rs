@@ -10,12 +10,12 @@ use task_engine_store::schedules::ScheduleError;
 
 use super::form::{FieldErrors, ScheduleForm, StoredSchedule, field_errors_of};
 use super::{one, preview};
-use crate::action::perform;
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::pages::actions::FormFields;
+use crate::operation::perform;
 use crate::pages::links;
+use crate::pages::operations::FormFields;
 
 /// Suggested time zones; every other IANA name is accepted, too.
 const ZONES: [&str; 28] = [
@@ -79,13 +79,13 @@ pub(crate) async fn edit_page(
     viewer: Viewer,
     Query(ScheduleQuery { name }): Query<ScheduleQuery>,
 ) -> Result<Markup, ApiError> {
-    let old = stored(&app, &name).await?;
+    let old = stored_schedule(&app, &name).await?;
     let form = ScheduleForm::of(&name, &old.redacted);
     Ok(page(&app, &viewer, &EditedSchedule::Existing(Box::new(old)), &form, &FieldErrors::new())
         .await)
 }
 
-async fn stored(app: &App, name: &str) -> Result<StoredSchedule, ApiError> {
+async fn stored_schedule(app: &App, name: &str) -> Result<StoredSchedule, ApiError> {
     let (row, _) = app.store.schedule(name).await?;
     let mut row = row.ok_or_else(|| {
         ApiError::not_found(format!("There is no schedule {name:?}. It may have been removed."))
@@ -111,7 +111,7 @@ pub(crate) async fn set(
     Query(ScheduleQuery { name }): Query<ScheduleQuery>,
     raw: RawForm,
 ) -> Result<Response, ApiError> {
-    let old = stored(&app, &name).await?;
+    let old = stored_schedule(&app, &name).await?;
     let fields = FormFields::read(&raw);
     write(&app, &viewer, &fields, EditedSchedule::Existing(Box::new(old))).await
 }
@@ -194,7 +194,7 @@ async fn page(
             }
             section .card {
                 h2 { "Next slots" }
-                div #preview { (preview::of(app, &form.rule, &form.time_zone)) }
+                div #preview { (preview::slots(app, &form.rule, &form.time_zone)) }
             }
         }
     };

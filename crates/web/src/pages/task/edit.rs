@@ -11,7 +11,7 @@ use task_engine_operations::redaction::RedactedTask;
 use super::{ApiError, App, TaskId, Viewer, id_of};
 use crate::access::Actor;
 use crate::json_tree::SHOWN_BYTES_MAX;
-use crate::pages::actions::{FormFields, perform_and_return};
+use crate::pages::operations::{FormFields, perform_and_return};
 use crate::pages::task_form::{self, FormError, FormField, lists, parameters_field};
 use crate::pages::tasks::KnownNames;
 use crate::{layout, parts};
@@ -126,7 +126,7 @@ async fn form(
             p { "Waiting, due " (parts::time(app, row.scheduled_at, now.stats.at))
                 ". Nothing is changed if an engine claims it first. Attempts and retries stay counted." }
             @if let Some(whole) = whole { p .flash .bad role="alert" { "Nothing to change: " (whole.why) "." } }
-            form method="post" action=(app.path("/actions/edit")) {
+            form method="post" action=(app.path("/operations/edit")) {
                 input type="hidden" name="id" value=(row.id);
                 input type="hidden" name="back" value=(page);
                 (lists(&known))

@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 use task_engine_core::display::count;
-use task_engine_core::report::{LogFilter, LogRow};
+use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::task::TaskDetails;
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::pages::actions::FormFields;
+use crate::pages::operations::FormFields;
 use task_engine_operations::redaction::RedactedTask;
 
 /// Lines per page.
@@ -127,7 +127,7 @@ fn line(app: &App, row: &LogRow) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use task_engine_core::report::LogLevel;
+    use task_engine_core::progress::LogLevel;
 
     use super::*;
 

@@ -4,8 +4,8 @@ use axum::extract::{RawForm, State};
 use maud::{Markup, html};
 
 use super::{ApiError, App, Viewer, id_of};
-use crate::action::perform;
-use crate::pages::actions::FormFields;
+use crate::operation::perform;
+use crate::pages::operations::FormFields;
 use crate::{layout, parts};
 
 pub(super) async fn reveal(
@@ -37,7 +37,7 @@ pub(super) async fn reveal(
 /// The button that reveals them.
 pub(super) fn button(app: &App, viewer: &Viewer, id: &str) -> Markup {
     parts::Button {
-        to: "/actions/reveal",
+        to: "/operations/reveal",
         fields: &[("ids", id)],
         label: "Show secrets",
         consequence: "Shows secret parameters; recorded in the audit",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::{RawQuery, State};
 use maud::{Markup, html};
 use task_engine_core::display::{capitalize, count};
+use task_engine_core::queue::REASON_BYTES_MAX;
 use task_engine_operations::tasks::{
     FindOptions, REQUEST_TASKS_MAX, SelectedTasks, Selection, TaskOperation,
 };
@@ -13,7 +14,7 @@ use super::table;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
-use crate::pages::actions::FormFields;
+use crate::pages::operations::FormFields;
 
 /// How long the preview searches.
 const TIMEOUT: Duration = Duration::from_millis(250);
@@ -55,7 +56,7 @@ pub(super) async fn page(
             } @else {
                 (confirm(&app, &viewer, operation, &selection, &found, back))
             }
-            p { a href=(crate::pages::login::back(&app, back)) { "Back, and change nothing" } }
+            p { a href=(crate::pages::links::return_to(&app, back)) { "Back, and change nothing" } }
         }
         @if !found.sample.is_empty() {
             section .card {
@@ -68,10 +69,13 @@ pub(super) async fn page(
 }
 
 fn operation(fields: &FormFields) -> Result<TaskOperation, ApiError> {
-    let name = fields.need("verb")?;
+    let name = fields.need("operation")?;
     TaskOperation::named(name).ok_or_else(|| {
         let all: Vec<_> = TaskOperation::ALL.into_iter().map(TaskOperation::as_str).collect();
-        ApiError::field("/verb", format!("There is no {name:?}; there are {}.", all.join(", ")))
+        ApiError::field(
+            "/operation",
+            format!("There is no {name:?}; there are {}.", all.join(", ")),
+        )
     })
 }
 
@@ -94,7 +98,7 @@ fn confirm(
 ) -> Markup {
     let back = if back == viewer.here { "/tasks" } else { back };
     html! {
-        form method="post" action=(app.path(&format!("/actions/{}", operation.as_str()))) {
+        form method="post" action=(app.path(&format!("/operations/{}", operation.as_str()))) {
             input type="hidden" name="back" value=(back);
             @match selection {
                 Selection::Ids(ids) => @for id in ids { input type="hidden" name="ids" value=(id); },
@@ -103,7 +107,7 @@ fn confirm(
             div .fields {
                 label .wide {
                     "Why (for the audit; may be empty)"
-                    input type="text" name="reason" maxlength="250";
+                    input type="text" name="reason" maxlength=(REASON_BYTES_MAX);
                 }
             }
             button .(if operation == TaskOperation::Delete { "danger" } else { "sure" }) {

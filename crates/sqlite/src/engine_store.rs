@@ -6,9 +6,9 @@ use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::instance::{InstanceId, NewInstance};
+use task_engine_core::progress::Report;
 use task_engine_core::queue::Lanes;
-use task_engine_core::recovery::{HeldTask, Reclaim, ReclaimedAttempt};
-use task_engine_core::report::Report;
+use task_engine_core::recovery::{Reclaim, ReclaimedAttempt, UnendedAttempt};
 use task_engine_core::schedule::row::{DueSchedules, Firing};
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_core::unique::Creation;
@@ -19,8 +19,8 @@ use task_engine_store::rollup::ClassMinute;
 use crate::claim::{ClaimRequest, SqliteClaimer};
 use crate::store::{SqliteStore, jobs};
 use crate::{
-    audit, complete, create, instances, listen, operate, record, recover, report, rollups,
-    schedules,
+    audit, complete, create, instances, listen, progress, record, recover, rollups, schedules,
+    task_operations,
 };
 
 impl EngineStore for SqliteStore {
@@ -41,10 +41,10 @@ impl EngineStore for SqliteStore {
             move |tx| instances::unregister(tx, instance);
         writer fn declare_lost<'a>(instance: InstanceId, process_gone: bool) -> bool =>
             move |tx| instances::declare_lost(tx, instance, process_gone);
-        reader fn held_attempts<'a>(instance: InstanceId) -> Vec<HeldTask> =>
+        reader fn held_attempts<'a>(instance: InstanceId) -> Vec<UnendedAttempt> =>
             move |tx| instances::held_attempts(tx, instance);
         writer fn report<'a>(reports: &'a [Report]) -> Vec<AttemptId> =>
-            move |tx| report::report(tx, &reports);
+            move |tx| progress::report(tx, &reports);
         writer fn write_rollups<'a>(instance: InstanceId, rows: &'a [ClassMinute]) -> () =>
             move |tx| rollups::write(tx, instance, &rows);
         reader fn due_schedules<'a>(limit: u32) -> DueSchedules =>
@@ -52,7 +52,7 @@ impl EngineStore for SqliteStore {
         writer fn fire_schedules<'a>(firings: &'a [Firing]) -> Vec<bool> =>
             move |tx| schedules::fire(tx, &firings);
         writer fn prune<'a>(status: TaskStatus, age: Duration, limit: u32) -> u64 =>
-            move |tx| operate::prune(tx, status, age, limit);
+            move |tx| task_operations::prune(tx, status, age, limit);
         writer fn prune_audit<'a>(age: Duration, limit: u32) -> u64 =>
             move |tx| audit::prune(tx, age, limit);
         writer fn prune_rollups<'a>(limit: u32) -> u64 => move |tx| rollups::prune(tx, limit);

@@ -98,9 +98,9 @@ pub(crate) async fn change(
     let selection = args.selection()?;
     let store = console.open().await?;
     let operator = operator(&store);
-    let asks = operation == TaskOperation::Delete || args.dry_run;
+    let must_look_up_ids = operation == TaskOperation::Delete || args.dry_run;
     let selected = match &selection {
-        Selection::Ids(ids) if !asks => SelectedTasks::of_ids(ids),
+        Selection::Ids(ids) if !must_look_up_ids => SelectedTasks::of_ids(ids),
         _ => {
             let bar = bar(console, None, "found");
             let options = FindOptions {
@@ -154,7 +154,7 @@ impl SelectionArgs {
         let ids = words.iter().map(|word| {
             if !is_id(word) {
                 return Err(CliError::Usage(format!(
-                    "{word:?} is among ids; give ids or a filter, as in id=7,9 {word}"
+                    "{word:?} is not an id; give ids or a filter, as in id=7,9 {word}"
                 )));
             }
             word.parse().map_err(|bad: ParseError| CliError::Usage(bad.into()))
@@ -298,13 +298,14 @@ fn sentence(TaskOutcome { id, outcome, created }: &TaskOutcome) -> String {
 /// Prints the command that undoes it, if there is one.
 fn print_undo(console: &Console, operation: TaskOperation, tasks: &[TaskOutcome]) {
     let (undo, undone) = match operation {
-        TaskOperation::Retry => ("cancel", [OperationOutcome::Retried, OperationOutcome::Advanced]),
+        // Not a task that waited for a later time: `cancel` would end it.
+        TaskOperation::Retry => ("cancel", OperationOutcome::Retried),
         // A running task is not cancelled yet, and may never be.
-        TaskOperation::Cancel => ("retry", [OperationOutcome::Cancelled; 2]),
-        TaskOperation::Rerun => ("cancel", [OperationOutcome::Rerun; 2]),
+        TaskOperation::Cancel => ("retry", OperationOutcome::Cancelled),
+        TaskOperation::Rerun => ("cancel", OperationOutcome::Rerun),
         TaskOperation::Delete => return,
     };
-    let undone = tasks.iter().filter(|task| undone.contains(&task.outcome));
+    let undone = tasks.iter().filter(|task| task.outcome == undone);
     let ids: Vec<_> = undone.map(|task| task.created.unwrap_or(task.id).to_string()).collect();
     if !ids.is_empty() && ids.len() <= UNDO_MAX {
         let undo = console.command(&format!("{undo} {}", ids.join(" ")));
@@ -354,7 +355,7 @@ mod tests {
             Selection::Ids(_) => panic!("ids"),
         };
         assert_eq!(read(&["status=failed", "id>3"]).map(filter), Ok("status=failed id>3".into()));
-        assert!(read(&["3", "status=failed"]).unwrap_err().contains("is among ids"));
+        assert!(read(&["3", "status=failed"]).unwrap_err().contains("is not an id"));
         assert!(read(&["-3"]).unwrap_err().contains("whole number from 1"));
         assert!(read(&["3x"]).unwrap_err().contains("whole number from 1"));
     }

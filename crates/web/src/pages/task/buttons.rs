@@ -1,4 +1,4 @@
-//! The actions on a task, each with its consequence.
+//! The buttons of a task's page, each with its consequence.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -9,9 +9,9 @@ use crate::app::{App, encoded};
 use crate::layout::Viewer;
 use crate::parts::Button;
 
-/// An action that the status of the task allows.
+/// A button that the status of the task allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TaskAction {
+enum TaskButton {
     RunNow,
     Retry,
     Cancel,
@@ -20,22 +20,22 @@ enum TaskAction {
     Delete,
 }
 
-fn actions(task: &TaskDetails, now: Timestamp) -> Vec<TaskAction> {
+fn buttons(task: &TaskDetails, now: Timestamp) -> Vec<TaskButton> {
     match task.row.status {
         TaskStatus::Waiting if task.row.scheduled_at > now => {
-            vec![TaskAction::RunNow, TaskAction::Cancel, TaskAction::Edit]
+            vec![TaskButton::RunNow, TaskButton::Cancel, TaskButton::Edit]
         }
-        TaskStatus::Waiting => vec![TaskAction::Cancel, TaskAction::Edit],
+        TaskStatus::Waiting => vec![TaskButton::Cancel, TaskButton::Edit],
         TaskStatus::Running if task.cancel_requested => vec![],
-        TaskStatus::Running => vec![TaskAction::Cancel],
+        TaskStatus::Running => vec![TaskButton::Cancel],
         TaskStatus::Failed | TaskStatus::Cancelled => {
-            vec![TaskAction::Retry, TaskAction::Rerun, TaskAction::Delete]
+            vec![TaskButton::Retry, TaskButton::Rerun, TaskButton::Delete]
         }
-        TaskStatus::Stopped => vec![TaskAction::Rerun, TaskAction::Delete],
+        TaskStatus::Stopped => vec![TaskButton::Rerun, TaskButton::Delete],
     }
 }
 
-impl TaskAction {
+impl TaskButton {
     fn needs(self) -> Role {
         if self == Self::Delete { Role::Admin } else { Role::Operator }
     }
@@ -64,17 +64,17 @@ impl TaskAction {
 }
 
 pub(super) fn show(app: &App, viewer: &Viewer, task: &TaskDetails, now: Timestamp) -> Markup {
-    let actions: Vec<_> =
-        actions(task, now).into_iter().filter(|action| viewer.may(action.needs())).collect();
+    let allowed: Vec<_> =
+        buttons(task, now).into_iter().filter(|button| viewer.may(button.needs())).collect();
     html! {
         section #actions .card data-live {
-            @if actions.is_empty() { p .soft { (none(viewer, task)) } }
+            @if allowed.is_empty() { p .soft { (none(viewer, task)) } }
             @else {
                 h2 .visually-hidden { "Actions" }
                 ul .task-actions {
-                    @for action in actions {
-                        @let (label, consequence) = action.text();
-                        li data-key=(label) { (button(app, viewer, task, action)) small { (consequence) } }
+                    @for button in allowed {
+                        @let (label, consequence) = button.text();
+                        li data-key=(label) { (show_button(app, viewer, task, button)) small { (consequence) } }
                     }
                 }
             }
@@ -92,19 +92,19 @@ fn none(viewer: &Viewer, task: &TaskDetails) -> &'static str {
     }
 }
 
-fn button(app: &App, viewer: &Viewer, task: &TaskDetails, action: TaskAction) -> Markup {
+fn show_button(app: &App, viewer: &Viewer, task: &TaskDetails, button: TaskButton) -> Markup {
     let id = task.row.id.to_string();
-    let (label, consequence) = action.text();
-    let (to, shortcut, extra) = match action {
-        TaskAction::RunNow | TaskAction::Retry => ("/actions/retry", Some("retry"), ("", "")),
-        TaskAction::Cancel => ("/actions/cancel", Some("cancel"), ("", "")),
-        TaskAction::Rerun => ("/actions/rerun", None, ("then", "created")),
-        TaskAction::Edit => {
+    let (label, consequence) = button.text();
+    let (to, shortcut, extra) = match button {
+        TaskButton::RunNow | TaskButton::Retry => ("/operations/retry", Some("retry"), ("", "")),
+        TaskButton::Cancel => ("/operations/cancel", Some("cancel"), ("", "")),
+        TaskButton::Rerun => ("/operations/rerun", None, ("then", "created")),
+        TaskButton::Edit => {
             return html! { a .button .plain href=(app.path(&format!("/tasks/{id}/edit"))) { (label) } };
         }
-        TaskAction::Delete => {
+        TaskButton::Delete => {
             let back = encoded("/tasks");
-            let to = app.path(&format!("/tasks/preview?verb=delete&ids={id}&back={back}"));
+            let to = app.path(&format!("/tasks/preview?operation=delete&ids={id}&back={back}"));
             return html! { a .button .plain href=(to) { (label) } };
         }
     };

@@ -92,7 +92,7 @@ fn tasks_are_cancelled_after_preview() {
     assert!(browser.page_text().contains("never run"), "{}", browser.page_text());
     assert_eq!(sandbox.status("1"), "waiting", "a preview does nothing");
     browser.fill("[name=reason]", "a try");
-    browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
+    browser.follow(|browser| browser.click("form[action$='/operations/cancel'] button"));
     assert!(
         browser.text(".flash").contains("3 tasks were cancelled"),
         "{}",
@@ -172,7 +172,7 @@ fn pages_work_without_scripts() {
     let mut browser = Browser::start();
     browser.scripts(false);
     browser.go(&web.at("/tasks/1"));
-    browser.follow(|browser| browser.click("form[action$='/actions/cancel'] button"));
+    browser.follow(|browser| browser.click("form[action$='/operations/cancel'] button"));
     assert!(browser.text(".flash").contains("cancelled"));
     assert_eq!(sandbox.status("1"), "cancelled");
     for path in ["/", "/tasks", "/errors", "/queues", "/schedules", "/instances", "/health"] {
@@ -243,7 +243,7 @@ fn double_click_acts_once() {
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks/1"));
     let sent = "(form => [1, 2].map(() => form.dispatchEvent(new SubmitEvent('submit', { bubbles: true, cancelable: true }))))";
-    let form = "document.querySelector('form[action=\"/actions/cancel\"]')";
+    let form = "document.querySelector('form[action=\"/operations/cancel\"]')";
     assert_eq!(browser.eval(&format!("{sent}({form}).join()")), "true,false");
     // A form that only reads may be sent repeatedly.
     browser.go(&web.at("/tasks"));
@@ -264,7 +264,7 @@ fn forms_work_over_plain_http() {
     let web = Served::by(&sandbox, &args);
     let mut browser = Browser::start();
     browser.go(&web.at("/tasks/1"));
-    browser.follow(|browser| browser.click("form[action='/actions/cancel'] button"));
+    browser.follow(|browser| browser.click("form[action='/operations/cancel'] button"));
     let flash = browser.text(".flash");
     assert!(flash.contains("cancelled"), "{flash}");
 }

@@ -1,4 +1,4 @@
-use task_engine_core::report::{LINE_BYTES_MAX, LogFilter};
+use task_engine_core::progress::{LINE_BYTES_MAX, LogFilter};
 use task_engine_core::task::TaskId;
 use task_engine_sqlite::SqliteStore;
 

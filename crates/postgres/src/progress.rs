@@ -1,7 +1,7 @@
-//! Progress and logs of running attempts, and their responses to cancel requests.
+//! Progress and logs of running attempts.
 
-use task_engine_core::attempt::{AttemptId, AttemptRecord};
-use task_engine_core::report::{LogFilter, LogLevel, LogLine, LogRow, ProgressReport, Report};
+use task_engine_core::attempt::AttemptId;
+use task_engine_core::progress::{LogFilter, LogLevel, LogLine, LogRow, ProgressReport, Report};
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
@@ -9,17 +9,15 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{must_repeat, store_error};
+use crate::executor::Executor as _;
 use crate::record::attempt_id;
-use crate::session::Executor;
 use crate::store::{StoreInner, micros};
 use crate::value::read;
 
-const SQL: &str = include_str!("../sql/engine/report.sql");
+const SQL: &str = include_str!("../sql/engine/progress.sql");
 const REPORT: &str = statement(SQL, "report");
 const LOGS: &str = statement(SQL, "logs");
 const LOGS_NEWEST: &str = statement(SQL, "logs_newest");
-const RECORD_CANCEL_RESPONSES: &str =
-    statement(include_str!("../sql/engine/record.sql"), "record_cancel_responses");
 
 impl StoreInner {
     pub(crate) async fn report(&self, reports: &[Report]) -> Result<Vec<AttemptId>, StoreError> {
@@ -91,30 +89,6 @@ impl StoreInner {
             lines.reverse();
         }
         Ok(lines)
-    }
-
-    /// Writes the cancel responses of those of these attempts that were recorded.
-    pub(crate) async fn record_cancel_responses(
-        &self,
-        client: &impl Executor,
-        endings: &[AttemptRecord],
-        recorded: &[Row],
-    ) -> Result<(), tokio_postgres::Error> {
-        let recorded: std::collections::HashSet<AttemptId> =
-            recorded.iter().map(attempt_id).collect();
-        let responses: Vec<_> = endings
-            .iter()
-            .filter(|ending| recorded.contains(&ending.id))
-            .filter_map(|ending| ending.cancel_response.map(|response| (ending.id, response)))
-            .collect();
-        let task_ids: Vec<i64> = responses.iter().map(|(id, _)| id.task_id.0).collect();
-        let attempts: Vec<i32> = responses.iter().map(|(id, _)| id.attempt).collect();
-        let ago: Vec<i64> =
-            responses.iter().map(|(_, response)| micros(response.delivered.elapsed())).collect();
-        let answers: Vec<&str> =
-            responses.iter().map(|(_, response)| response.reaction.as_str()).collect();
-        let sql = self.schema.sql(RECORD_CANCEL_RESPONSES);
-        client.execute(&sql, &[&task_ids, &attempts, &ago, &answers]).await.map(|_| ())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations on tasks, queues and engines for programs. All of them are audited.
 
-use axum::Json as Answer;
+use axum::Json as JsonResponse;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -15,9 +15,9 @@ use super::body::{Body, ChangeReason, Object};
 use super::query::{PathName, PathTask};
 use super::tasks::Listed;
 use super::times::{duration, time};
-use crate::action::{NamedOperation, perform};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::operation::{NamedOperation, perform};
 
 /// Changes one task.
 pub(super) async fn change_task(
@@ -26,13 +26,13 @@ pub(super) async fn change_task(
     PathTask(id): PathTask,
     ChangeReason(reason): ChangeReason,
     operation: TaskOperation,
-) -> Result<Answer<OperationReport>, ApiError> {
+) -> Result<JsonResponse<OperationReport>, ApiError> {
     let selection = Selection::Ids(vec![id]);
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.change_tasks(operation, &selection).await
     })
     .await
-    .map(Answer)
+    .map(JsonResponse)
 }
 
 /// Changes the queue, engine, schedule or token of the path.
@@ -42,10 +42,10 @@ pub(super) async fn change_named(
     PathName(name): PathName,
     ChangeReason(reason): ChangeReason,
     operation: NamedOperation,
-) -> Result<Answer<OperationReport>, ApiError> {
+) -> Result<JsonResponse<OperationReport>, ApiError> {
     perform(&app, &actor, reason.as_deref(), |operator| operation.perform(operator, name))
         .await
-        .map(Answer)
+        .map(JsonResponse)
 }
 
 pub(super) async fn edit(
@@ -53,7 +53,7 @@ pub(super) async fn edit(
     actor: Actor,
     PathTask(id): PathTask,
     body: Body,
-) -> Result<Answer<OperationReport>, ApiError> {
+) -> Result<JsonResponse<OperationReport>, ApiError> {
     let known = ["parameters", "queue", "priority", "scheduled_at", "after", "reason"];
     let object = body.object(&known)?;
     let queue = object.text("queue")?;
@@ -86,7 +86,7 @@ pub(super) async fn edit(
         |operator| async move { operator.edit(id, edit).await },
     )
     .await
-    .map(Answer)
+    .map(JsonResponse)
 }
 
 /// The tasks that a bulk operation would change.
@@ -112,14 +112,14 @@ pub(super) async fn change_tasks(
         let found = operator.find(operation, &selection, FindOptions::of_request()).await?;
         let sample = found.sample.into_iter().map(Listed::from).collect();
         let (count, and_more) = (found.ids.len(), found.and_more);
-        return Ok(Answer(DryRun { dry_run: true, count, and_more, sample }).into_response());
+        return Ok(JsonResponse(DryRun { dry_run: true, count, and_more, sample }).into_response());
     }
     let reason = object.reason()?;
     let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
         operator.change_tasks(operation, &selection).await
     })
     .await?;
-    Ok(Answer(report).into_response())
+    Ok(JsonResponse(report).into_response())
 }
 
 fn selection(app: &App, object: &Object<'_>) -> Result<Selection, ApiError> {

@@ -2,14 +2,14 @@
 
 use task_engine_core::change::Edit;
 use task_engine_core::filter::Filter;
-use task_engine_core::report::{LogFilter, LogRow};
+use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::schedule::history::ScheduleDetails;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::secret::Secrets;
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
 use task_engine_operations::redaction::{self, RedactedTask};
 use task_engine_operations::why::Explanation;
-use task_engine_operations::{Actor, OperationError, Operator};
+use task_engine_operations::{Actor, OperationError};
 use task_engine_store::error::StoreError;
 use task_engine_store::schedules::Schedules;
 
@@ -17,11 +17,6 @@ use crate::app::AppState;
 use crate::error::ApiError;
 
 impl AppState {
-    /// Performs operations for this actor.
-    pub(crate) fn operator(&self, actor: &Actor) -> Operator {
-        Operator::new(self.store.clone(), actor.clone())
-    }
-
     /// A task without its secrets.
     pub(crate) async fn task(&self, id: TaskId) -> Result<RedactedTask, ApiError> {
         Ok(RedactedTask::read(&*self.store, id, &self.secrets().await?).await?)

@@ -1,4 +1,4 @@
-//! Changes by pages and by the HTTP API: operations, and the creation of tasks.
+//! Operations by pages and by the HTTP API, and the creation of tasks.
 //!
 //! Operations are audited by the operations layer. Tasks that programs create are not: each has
 //! its creator in its context, and a program may create thousands in a minute.
@@ -15,10 +15,17 @@ use task_engine_operations::{Actor, AuditedOperation, OperationError, OperationR
 use task_engine_store::schedules::ScheduleError;
 use task_engine_store::token::Role;
 
-use crate::app::App;
+use crate::app::{App, AppState};
 use crate::error::ApiError;
 
 pub(crate) use once::{form_key, mark_all, mark_of, one_time, unique};
+
+impl AppState {
+    /// Performs operations for this actor.
+    pub(crate) fn operator(&self, actor: &Actor) -> Operator {
+        Operator::new(self.store.clone(), actor.clone())
+    }
+}
 
 /// Performs an operation for an actor.
 pub(crate) async fn perform<W>(

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, Row, params};
 use task_engine_core::instance::InstanceId;
+use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::BoundedCount;
-use task_engine_core::report::ProgressRow;
 use task_engine_core::task::TaskId;
 use task_engine_store::activity::{
     Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts, HeldAttempt, NextTask,

@@ -1,4 +1,5 @@
-//! Statements, with a name and without.
+//! How statements are sent: on a connection of the pool or in a transaction, with a name or
+//! without.
 //!
 //! A connection of PostgreSQL's own keeps what is set and prepared on it. Behind
 //! a pooler that gives each transaction another connection, nothing of that
@@ -66,7 +67,7 @@ impl StatementMode {
         answer
     }
 
-    async fn types(&self, ask: &impl Executor, sql: &str) -> Result<Arc<[Type]>, Error> {
+    async fn types(&self, executor: &impl Executor, sql: &str) -> Result<Arc<[Type]>, Error> {
         let known = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(types) = known().get(sql) {
             return Ok(types.clone());
@@ -79,7 +80,7 @@ impl StatementMode {
              DEALLOCATE {name}"
         );
         // It waits for locks on tables, as the statement itself does.
-        let messages = self.send(ask, ask.client().simple_query(&question)).await?;
+        let messages = self.send(executor, executor.client().simple_query(&question)).await?;
         let oids = messages.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
             _ => None,
@@ -100,13 +101,13 @@ impl StatementMode {
     /// transaction behind.
     async fn send<T>(
         &self,
-        ask: &impl Executor,
+        executor: &impl Executor,
         statement: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        if !ask.alone() {
+        if !executor.is_autocommit() {
             return statement.await;
         }
-        let client = ask.client();
+        let client = executor.client();
         let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", self.local_settings);
         let (begun, answer, ended) =
             join!(client.batch_execute(&begin), statement, client.batch_execute("COMMIT"));
@@ -133,14 +134,14 @@ pub(crate) trait Executor: Sync + Sized {
     fn mode(&self) -> &StatementMode;
 
     /// Whether there is a pooler in between.
-    fn is_unnamed(&self) -> bool;
+    fn is_behind_pooler(&self) -> bool;
 
     /// Whether each statement is a transaction.
-    fn alone(&self) -> bool;
+    fn is_autocommit(&self) -> bool;
 
     /// How to do it behind a pooler, if there is one.
-    fn unnamed(&self) -> Option<&StatementMode> {
-        self.is_unnamed().then(|| self.mode())
+    fn pooler_mode(&self) -> Option<&StatementMode> {
+        self.is_behind_pooler().then(|| self.mode())
     }
 
     fn prepare_cached(&self, sql: &str) -> impl Future<Output = Result<Statement, Error>> + Send;
@@ -151,11 +152,11 @@ pub(crate) trait Executor: Sync + Sized {
         parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
         async move {
-            match self.unnamed() {
+            match self.pooler_mode() {
                 None => self.mode().notice(self.client().query(sql, parameters).await),
-                Some(unnamed) => {
-                    let parameters = typed(parameters, &unnamed.types(self, sql).await?);
-                    unnamed.send(self, self.client().query_typed(sql, &parameters)).await
+                Some(mode) => {
+                    let parameters = typed(parameters, &mode.types(self, sql).await?);
+                    mode.send(self, self.client().query_typed(sql, &parameters)).await
                 }
             }
         }
@@ -167,7 +168,7 @@ pub(crate) trait Executor: Sync + Sized {
         parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
         async move {
-            if self.is_unnamed() {
+            if self.is_behind_pooler() {
                 return self.query(sql, parameters).await;
             }
             let statement = self.mode().notice(self.prepare_cached(sql).await)?;
@@ -182,11 +183,11 @@ pub(crate) trait Executor: Sync + Sized {
         parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<Row, Error>> + Send {
         async move {
-            match self.unnamed() {
+            match self.pooler_mode() {
                 None => self.mode().notice(self.client().query_one(sql, parameters).await),
-                Some(unnamed) => {
-                    let parameters = typed(parameters, &unnamed.types(self, sql).await?);
-                    unnamed.send(self, self.client().query_typed_one(sql, &parameters)).await
+                Some(mode) => {
+                    let parameters = typed(parameters, &mode.types(self, sql).await?);
+                    mode.send(self, self.client().query_typed_one(sql, &parameters)).await
                 }
             }
         }
@@ -207,11 +208,11 @@ pub(crate) trait Executor: Sync + Sized {
         parameters: &SqlParameters<'_>,
     ) -> impl Future<Output = Result<u64, Error>> + Send {
         async move {
-            match self.unnamed() {
+            match self.pooler_mode() {
                 None => self.mode().notice(self.client().execute(sql, parameters).await),
-                Some(unnamed) => {
-                    let parameters = typed(parameters, &unnamed.types(self, sql).await?);
-                    unnamed.send(self, self.client().execute_typed(sql, &parameters)).await
+                Some(mode) => {
+                    let parameters = typed(parameters, &mode.types(self, sql).await?);
+                    mode.send(self, self.client().execute_typed(sql, &parameters)).await
                 }
             }
         }
@@ -224,16 +225,16 @@ pub(crate) trait Executor: Sync + Sized {
 }
 
 /// A connection, back in its pool when dropped.
-pub(crate) struct PgSession {
+pub(crate) struct PooledConnection {
     object: Object,
     mode: Arc<StatementMode>,
     /// As it was when the connection was taken from the pool.
-    is_unnamed: bool,
+    is_behind_pooler: bool,
 }
 
-impl PgSession {
+impl PooledConnection {
     pub(crate) fn new(object: Object, mode: Arc<StatementMode>) -> Self {
-        Self { object, is_unnamed: mode.is_behind_pooler(), mode }
+        Self { object, is_behind_pooler: mode.is_behind_pooler(), mode }
     }
 
     pub(crate) async fn transaction(&mut self) -> Result<PgTransaction<'_>, Error> {
@@ -253,14 +254,18 @@ impl PgSession {
         let builder = self.object.build_transaction().isolation_level(isolation);
         let builder = if read_only { builder.read_only(true) } else { builder };
         let inner = builder.start().await?;
-        if self.is_unnamed {
+        if self.is_behind_pooler {
             inner.batch_execute(&self.mode.local_settings).await?;
         }
-        Ok(PgTransaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
+        Ok(PgTransaction {
+            inner,
+            mode: self.mode.clone(),
+            is_behind_pooler: self.is_behind_pooler,
+        })
     }
 }
 
-impl Executor for PgSession {
+impl Executor for PooledConnection {
     fn client(&self) -> &Client {
         &self.object
     }
@@ -269,11 +274,11 @@ impl Executor for PgSession {
         &self.mode
     }
 
-    fn is_unnamed(&self) -> bool {
-        self.is_unnamed
+    fn is_behind_pooler(&self) -> bool {
+        self.is_behind_pooler
     }
 
-    fn alone(&self) -> bool {
+    fn is_autocommit(&self) -> bool {
         true
     }
 
@@ -286,7 +291,7 @@ impl Executor for PgSession {
 pub(crate) struct PgTransaction<'a> {
     inner: deadpool_postgres::Transaction<'a>,
     mode: Arc<StatementMode>,
-    is_unnamed: bool,
+    is_behind_pooler: bool,
 }
 
 impl PgTransaction<'_> {
@@ -300,7 +305,11 @@ impl PgTransaction<'_> {
 
     pub(crate) async fn savepoint(&mut self, name: &str) -> Result<PgTransaction<'_>, Error> {
         let inner = self.inner.savepoint(name).await?;
-        Ok(PgTransaction { inner, mode: self.mode.clone(), is_unnamed: self.is_unnamed })
+        Ok(PgTransaction {
+            inner,
+            mode: self.mode.clone(),
+            is_behind_pooler: self.is_behind_pooler,
+        })
     }
 }
 
@@ -313,11 +322,11 @@ impl Executor for PgTransaction<'_> {
         &self.mode
     }
 
-    fn is_unnamed(&self) -> bool {
-        self.is_unnamed
+    fn is_behind_pooler(&self) -> bool {
+        self.is_behind_pooler
     }
 
-    fn alone(&self) -> bool {
+    fn is_autocommit(&self) -> bool {
         false
     }
 

@@ -3,7 +3,7 @@
 use rusqlite::params;
 use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::cancel::{CancelOutcome, CancelReaction, CancelRow};
-use task_engine_core::report::{LogFilter, LogLevel, LogRow, ProgressRow, Report};
+use task_engine_core::progress::{LogFilter, LogLevel, LogRow, ProgressRow, Report};
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{ExecutionRow, TaskId};
 
@@ -17,8 +17,8 @@ pub(crate) fn report(
     tx: &JobTransaction<'_>,
     reports: &[Report],
 ) -> Result<Vec<AttemptId>, JobError> {
-    let mut progress = tx.db.prepare_cached(sql!("engine/report", "report_progress"))?;
-    let mut log = tx.db.prepare_cached(sql!("engine/report", "report_line"))?;
+    let mut progress = tx.db.prepare_cached(sql!("engine/progress", "report_progress"))?;
+    let mut log = tx.db.prepare_cached(sql!("engine/progress", "report_line"))?;
     for report in reports {
         let AttemptId { task_id, attempt } = report.id;
         for line in &report.lines {
@@ -51,9 +51,9 @@ pub(crate) fn logs(
     filter: &LogFilter,
 ) -> Result<Vec<LogRow>, JobError> {
     let statement = if filter.newest {
-        sql!("engine/report", "logs_newest")
+        sql!("engine/progress", "logs_newest")
     } else {
-        sql!("engine/report", "logs")
+        sql!("engine/progress", "logs")
     };
     let (after, before) = filter.bounds();
     let mut statement = tx.db.prepare_cached(statement)?;
@@ -81,7 +81,7 @@ pub(crate) fn complete(
     execution: &mut ExecutionRow,
 ) -> Result<(), JobError> {
     let runs = execution.status == ExecutionStatus::Running;
-    let mut ask = tx.db.prepare_cached(sql!("engine/report", "execution_reports"))?;
+    let mut ask = tx.db.prepare_cached(sql!("engine/progress", "execution_reports"))?;
     ask.query_row(params![id.0, execution.attempt], |row| {
         let percent: Option<f64> = read(row, 0)?;
         let (message, at): (Option<String>, Option<i64>) = (read(row, 1)?, read(row, 2)?);
@@ -109,7 +109,7 @@ pub(crate) fn write_cancel_response(
     ending: &AttemptRecord,
 ) -> Result<(), JobError> {
     if let Some(response) = ending.cancel_response {
-        tx.db.prepare_cached(sql!("engine/report", "cancellation"))?.execute(params![
+        tx.db.prepare_cached(sql!("engine/progress", "cancellation"))?.execute(params![
             ending.id.task_id.0,
             ending.id.attempt,
             tx.moment.of(response.delivered),

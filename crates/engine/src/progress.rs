@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use task_engine_core::attempt::{AttemptId, AttemptRecord};
-use task_engine_core::report::{
+use task_engine_core::progress::{
     LINES_MAX, LOG_BYTES_MAX, LogLevel, LogLine, ProgressReport, Report,
 };
 use task_engine_core::secret::Redactor;
@@ -22,8 +22,8 @@ use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
 
+use crate::backoff::Backoff;
 use crate::running::lock;
-use crate::wake_up::Backoff;
 
 /// How often new reports are written.
 const EVERY: Duration = Duration::from_millis(500);

@@ -1,6 +1,6 @@
 //! Statistics, queues, engines, errors, checks and flows.
 
-use axum::Json as Answer;
+use axum::Json as JsonResponse;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -17,9 +17,12 @@ use crate::access::Actor;
 use crate::app::App;
 use crate::error::ApiError;
 
-pub(super) async fn stats(State(app): State<App>, query: Query) -> Result<Answer<Stats>, ApiError> {
+pub(super) async fn stats(
+    State(app): State<App>,
+    query: Query,
+) -> Result<JsonResponse<Stats>, ApiError> {
     query.with(&[])?;
-    Ok(Answer(app.cache.stats().await?.stats.clone()))
+    Ok(JsonResponse(app.cache.stats().await?.stats.clone()))
 }
 
 #[derive(Serialize)]
@@ -38,7 +41,7 @@ struct QueueView {
 pub(super) async fn queues(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<QueuesView>, ApiError> {
+) -> Result<JsonResponse<QueuesView>, ApiError> {
     query.with(&[])?;
     let now = app.cache.now().await?;
     let queue = |stats: &QueueStats| QueueView {
@@ -46,7 +49,7 @@ pub(super) async fn queues(
         stats: stats.clone(),
     };
     let queues = now.stats.queues.iter().map(queue).collect();
-    Ok(Answer(QueuesView { queues, at: now.activity.now }))
+    Ok(JsonResponse(QueuesView { queues, at: now.activity.now }))
 }
 
 #[derive(Serialize)]
@@ -57,10 +60,12 @@ pub(super) struct InstanceList {
 pub(super) async fn instances(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<InstanceList>, ApiError> {
+) -> Result<JsonResponse<InstanceList>, ApiError> {
     query.with(&[])?;
     let now = app.cache.now().await?;
-    Ok(Answer(InstanceList { instances: now.engines.iter().map(InstanceSummary::from).collect() }))
+    Ok(JsonResponse(InstanceList {
+        instances: now.engines.iter().map(InstanceSummary::from).collect(),
+    }))
 }
 
 #[derive(Serialize)]
@@ -71,7 +76,7 @@ pub(super) struct CheckList {
 pub(super) async fn checks(
     State(app): State<App>,
     query: Query,
-) -> Result<Answer<CheckList>, ApiError> {
+) -> Result<JsonResponse<CheckList>, ApiError> {
     let query = query.with(&["depth"])?;
     let checks = match query.text("depth").unwrap_or("quick") {
         "quick" => app.cache.checks().await?,
@@ -81,7 +86,7 @@ pub(super) async fn checks(
             return Err(ApiError::parameter("depth", why));
         }
     };
-    Ok(Answer(CheckList { checks: checks.to_vec() }))
+    Ok(JsonResponse(CheckList { checks: checks.to_vec() }))
 }
 
 #[derive(Serialize)]
@@ -110,13 +115,13 @@ pub(super) async fn errors(
     State(app): State<App>,
     actor: Actor,
     query: Query,
-) -> Result<Answer<ErrorList>, ApiError> {
+) -> Result<JsonResponse<ErrorList>, ApiError> {
     let query = query.with(&["filter", "before", "limit"])?;
     let filter = query.filter(&app, &actor).await?;
     let limit = query.limit(LIMIT, LIMIT)?;
     let failures = Failures::find(&*app.store, filter, query.parse("before")?, limit).await?;
     let view = |group: ErrorGroup| ErrorGroupView { filter: group.filter().to_string(), group };
-    Ok(Answer(ErrorList {
+    Ok(JsonResponse(ErrorList {
         groups: failures.groups().into_iter().map(view).collect(),
         searched: failures.found.tasks.len(),
         is_sample: failures.is_sample(),
@@ -139,7 +144,7 @@ pub(super) async fn flow(
     State(app): State<App>,
     PathName(correlation_id): PathName,
     query: Query,
-) -> Result<Answer<FlowView>, ApiError> {
+) -> Result<JsonResponse<FlowView>, ApiError> {
     let query = query.with(&["after", "limit"])?;
     let limit = query.limit(200, 500)?;
     let page = FlowPage { correlation_id, after: query.parse("after")?, limit };
@@ -149,5 +154,5 @@ pub(super) async fn flow(
         return Err(ApiError::not_found(why));
     }
     let next = tasks.last().filter(|_| tasks.len() >= limit as usize).map(|last| last.row.id);
-    Ok(Answer(FlowView { correlation_id: page.correlation_id, tasks, next }))
+    Ok(JsonResponse(FlowView { correlation_id: page.correlation_id, tasks, next }))
 }

@@ -8,10 +8,10 @@ use task_engine_core::filter::Filter;
 use task_engine_operations::tasks::{Selection, TaskOperation};
 use task_engine_operations::{Actor, OperationError, OperationReport, Operator};
 
-use super::login::back;
-use crate::action::{NamedOperation, perform};
+use super::links;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::operation::{NamedOperation, perform};
 use crate::routes::Routes;
 
 /// The fields of a form, in order; some may come several times.
@@ -82,7 +82,7 @@ where
     let report = perform(app, actor, fields.get("reason"), work).await?;
     let to = match (fields.get("then"), &report.task_ids[..]) {
         (Some("created"), [id]) => app.path(&format!("/tasks/{id}")),
-        _ => back(app, fields.get("back").unwrap_or("/")),
+        _ => links::return_to(app, fields.get("back").unwrap_or("/")),
     };
     let (path, query) = to.split_once('?').unwrap_or((&to, ""));
     let joint = if query.is_empty() { "" } else { "&" };
@@ -92,10 +92,10 @@ where
 
 pub(crate) fn routes(mut routes: Routes) -> Routes {
     for (path, operation) in [
-        ("/actions/retry", TaskOperation::Retry),
-        ("/actions/cancel", TaskOperation::Cancel),
-        ("/actions/rerun", TaskOperation::Rerun),
-        ("/actions/delete", TaskOperation::Delete),
+        ("/operations/retry", TaskOperation::Retry),
+        ("/operations/cancel", TaskOperation::Cancel),
+        ("/operations/rerun", TaskOperation::Rerun),
+        ("/operations/delete", TaskOperation::Delete),
     ] {
         let change = move |app: State<App>, actor: Actor, form: RawForm| {
             change_tasks(app, actor, form, operation)
@@ -103,13 +103,13 @@ pub(crate) fn routes(mut routes: Routes) -> Routes {
         routes = routes.post(path, operation.needs(), change);
     }
     for (path, operation) in [
-        ("/actions/pause-queue", NamedOperation::PauseQueue),
-        ("/actions/resume-queue", NamedOperation::ResumeQueue),
-        ("/actions/recover", NamedOperation::Recover),
-        ("/actions/pause-schedule", NamedOperation::PauseSchedule),
-        ("/actions/resume-schedule", NamedOperation::ResumeSchedule),
-        ("/actions/remove-schedule", NamedOperation::RemoveSchedule),
-        ("/actions/revoke-token", NamedOperation::RevokeToken),
+        ("/operations/pause-queue", NamedOperation::PauseQueue),
+        ("/operations/resume-queue", NamedOperation::ResumeQueue),
+        ("/operations/recover", NamedOperation::Recover),
+        ("/operations/pause-schedule", NamedOperation::PauseSchedule),
+        ("/operations/resume-schedule", NamedOperation::ResumeSchedule),
+        ("/operations/remove-schedule", NamedOperation::RemoveSchedule),
+        ("/operations/revoke-token", NamedOperation::RevokeToken),
     ] {
         let change = move |app: State<App>, actor: Actor, form: RawForm| {
             change_named(app, actor, form, operation)

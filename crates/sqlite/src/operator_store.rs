@@ -17,19 +17,19 @@ use task_engine_store::token::{NewToken, TokenHash, TokenRow};
 
 use crate::store::{SqliteStore, jobs};
 use crate::{
-    audit, change, checks, export, import, logins, operate, queues, schedules, tokens, verify,
+    audit, checks, export, import, logins, queues, schedules, task_operations, tokens, verify,
 };
 
 impl OperatorStore for SqliteStore {
     jobs! {
         writer fn cancel<'a>(ids: &'a [TaskId]) -> Vec<CancelReport> =>
-            move |tx| operate::cancel(tx, &ids);
+            move |tx| task_operations::cancel(tx, &ids);
         writer fn retry<'a>(ids: &'a [TaskId]) -> Vec<RetryReport> =>
-            move |tx| operate::retry(tx, &ids);
+            move |tx| task_operations::retry(tx, &ids);
         writer fn edit<'a>(id: TaskId, edit: &'a Edit) -> EditReport =>
-            move |tx| change::edit(tx, id, &edit);
+            move |tx| task_operations::edit(tx, id, &edit);
         writer fn delete<'a>(ids: &'a [TaskId]) -> Vec<DeleteReport> =>
-            move |tx| change::delete(tx, &ids);
+            move |tx| task_operations::delete(tx, &ids);
         writer fn pause_queue<'a>(pause: &'a QueuePause) -> bool => move |tx| queues::pause(tx, &pause);
         writer fn resume_queue<'a>(queue: &'a str) -> bool => move |tx| queues::resume(tx, &queue);
         writer fn write_schedule<'a>(write: &'a ScheduleWrite) -> bool =>

@@ -7,11 +7,11 @@ use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_operations::Actor;
 use task_engine_store::token::Role;
 
-use crate::action::{form_key, one_time, unique};
 use crate::app::{App, encoded};
 use crate::error::ApiError;
 use crate::layout::Viewer;
-use crate::pages::actions::{FormFields, perform_and_return};
+use crate::operation::{form_key, one_time, unique};
+use crate::pages::operations::{FormFields, perform_and_return};
 use crate::parts::{Button, ReasonForm};
 
 /// The operations that this viewer may perform.
@@ -37,7 +37,7 @@ pub(super) fn all(app: &App, viewer: &Viewer, row: &ScheduleRow) -> Markup {
 
 pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
-        to: "/actions/run-schedule",
+        to: "/operations/run-schedule",
         fields: &[("name", name), ("once", &one_time())],
         label: "Run now",
         consequence: "Creates one task now, besides those of its slots",
@@ -49,7 +49,7 @@ pub(super) fn run_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
 
 pub(super) fn resume_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
     let button = Button {
-        to: "/actions/resume-schedule",
+        to: "/operations/resume-schedule",
         fields: &[("name", name)],
         label: "Resume",
         consequence: "It fires again from now on; slots that passed meanwhile are skipped",
@@ -61,7 +61,7 @@ pub(super) fn resume_button(app: &App, viewer: &Viewer, name: &str) -> Markup {
 
 fn pause_form<'a>(viewer: &'a Viewer, name: &'a str) -> ReasonForm<'a> {
     ReasonForm {
-        to: "/actions/pause-schedule",
+        to: "/operations/pause-schedule",
         back: &viewer.here,
         name,
         verb: "Pause",
@@ -72,7 +72,7 @@ fn pause_form<'a>(viewer: &'a Viewer, name: &'a str) -> ReasonForm<'a> {
 
 fn remove_form(name: &str) -> ReasonForm<'_> {
     ReasonForm {
-        to: "/actions/remove-schedule",
+        to: "/operations/remove-schedule",
         back: "/schedules",
         name,
         verb: "Remove",

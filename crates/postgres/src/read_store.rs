@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::InstanceRow;
+use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::queue::{PausedQueue, QueueRow};
-use task_engine_core::report::{LogFilter, LogRow};
 use task_engine_core::schedule::history::ScheduleEvent;
 use task_engine_core::schedule::row::{FiredSlot, ScheduleRow};
-use task_engine_core::task::{TaskDetails, TaskFilter, TaskId, TaskRow};
+use task_engine_core::task::{TaskDetails, TaskId, TaskListQuery, TaskRow};
 use task_engine_store::activity::{
     Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts,
 };
@@ -22,7 +22,7 @@ use crate::store::{PgStore, STATEMENT, calls};
 
 impl ReadStore for PgStore {
     calls! {
-        STATEMENT => fn tasks<'a>(filter: &'a TaskFilter) -> Vec<TaskRow>;
+        STATEMENT => fn tasks<'a>(filter: &'a TaskListQuery) -> Vec<TaskRow>;
         STATEMENT => fn task<'a>(id: TaskId) -> Option<TaskDetails>;
         STATEMENT => fn scan<'a>(scan: &'a Scan) -> ScanPage;
         STATEMENT => fn creation_times<'a>(ids: &'a [TaskId]) -> CreationTimes;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use task_engine_core::instance::InstanceId;
+use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::BoundedCount;
-use task_engine_core::report::ProgressRow;
 use task_engine_core::task::TaskId;
 use task_engine_store::activity::{
     Activity, ActivityQuery, EndingRow, EndingsQuery, FailureCounts, HeldAttempt, NextTask,
@@ -15,8 +15,8 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
 use crate::error::store_error;
+use crate::executor::{Executor as _, PgTransaction};
 use crate::locks::blocking_session;
-use crate::session::{Executor as _, PgTransaction};
 use crate::store::{StoreInner, micros};
 use crate::value::read;
 
