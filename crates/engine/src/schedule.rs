@@ -189,7 +189,7 @@ impl Scheduler {
                 Ok(fired) if fired.contains(&true) => report(schedule, firing),
                 Ok(_) => {}
                 Err(StoreError::InvalidData(why)) => {
-                    self.disable_with_error(schedule, &why).await?
+                    self.disable_with_error(schedule, &why).await?;
                 }
                 Err(error @ StoreError::Refused(_)) => refused = Err(error),
                 Err(error) => return Err(error),
