@@ -10,7 +10,7 @@
 //! # Map
 //! - [`task`], [`unique`], [`retry`], [`secret`], [`json`]: tasks as applications write them;
 //! - [`schedule`]: recurring tasks, and when they run;
-//! - [`claim`], [`attempt`], [`completion`], [`report`], [`cancel`]: attempts, and what
+//! - [`claim`], [`attempt`], [`completion`], [`progress`], [`cancel`]: attempts, and what
 //!   happens after them;
 //! - [`recovery`], [`instance`], [`process`], [`queue`]: engines, and the recovery of attempts
 //!   of dead ones;

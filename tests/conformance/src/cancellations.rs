@@ -103,7 +103,7 @@ pub async fn recovered_cancel_request_has_no_response(db: &dyn TestDatabase) {
     }
 }
 
-/// A cancel request and the end of its attempt at the same moment: if the caller was told
+/// A cancel request and the end of its attempt at the same moment: if the caller was informed
 /// "requested", the request is recorded, and it is not pending after the end.
 pub async fn cancel_request_during_end_is_kept(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;

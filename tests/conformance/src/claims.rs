@@ -204,7 +204,7 @@ pub async fn scheduled_task_is_claimed_on_time(db: &dyn TestDatabase) {
         assert!(next_in <= wait, "{next_in:?}");
         tokio::time::sleep(next_in).await;
     }
-    panic!("not had at the time that its claim told");
+    panic!("not available at the time that its claim reported");
 }
 
 /// The cached positions of a claimer never hide a newer task that sorts first, by an

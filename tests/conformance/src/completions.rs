@@ -205,7 +205,7 @@ pub async fn recovery_skips_open_transactions(db: &dyn TestDatabase) {
             Ok(taken) => {
                 let mut taken: Vec<_> = taken.iter().map(|one| one.id).collect();
                 taken.sort_unstable();
-                assert_eq!(taken, [holds[0].id(), holds[2].id()], "the others wait for nobody");
+                assert_eq!(taken, [holds[0].id(), holds[2].id()], "the others do not wait");
                 assert_eq!(fixture.status(ids[1]).await, TaskStatus::Running);
                 assert_eq!(engine.held().await, [holds[1].id()]);
             }

@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, TestAttempt, WORK, new_task};
 use crate::waiting::wait_for;
 
 const HOUR: Duration = Duration::from_secs(3600);
-const NOBODY: TaskId = TaskId(987_654_321);
+const UNKNOWN_TASK: TaskId = TaskId(987_654_321);
 
 /// A waiting task is cancelled at once, due or not, and cannot be claimed any more.
 pub async fn cancel_waiting_task(db: &dyn TestDatabase) {
@@ -113,7 +113,7 @@ pub async fn cancel_ended_or_missing_task(db: &dyn TestDatabase) {
     let [stopped, failed, cancelled] = ended_tasks(&fixture).await;
     let waiting = fixture.create_work(1).await[0];
     let before = fixture.details(failed).await;
-    let ids = [failed, NOBODY, waiting, stopped, cancelled];
+    let ids = [failed, UNKNOWN_TASK, waiting, stopped, cancelled];
     assert_eq!(
         cancel(&fixture, &ids).await,
         [
@@ -132,12 +132,12 @@ pub async fn cancel_ended_or_missing_task(db: &dyn TestDatabase) {
 pub async fn duplicate_id_in_one_call(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let id = fixture.create_work(1).await[0];
-    let reports = cancel(&fixture, &[id, NOBODY, id]).await;
+    let reports = cancel(&fixture, &[id, UNKNOWN_TASK, id]).await;
     assert_eq!(reports.len(), 3);
     assert_eq!(reports[1], CancelReport::NotFound);
     assert!(reports.contains(&CancelReport::Cancelled), "{reports:?}");
     assert_eq!(fixture.details(id).await.executions.len(), 1);
-    let reports = retry(&fixture, &[id, NOBODY, id]).await;
+    let reports = retry(&fixture, &[id, UNKNOWN_TASK, id]).await;
     assert_eq!(reports.len(), 3);
     assert_eq!(reports[1], RetryReport::NotFound);
     assert!(reports.contains(&RetryReport::Waiting), "{reports:?}");
@@ -227,7 +227,7 @@ pub async fn retry_is_refused_when_impossible(db: &dyn TestDatabase) {
     let running = fixture.create_work(1).await[0];
     let mut engine = fixture.engine("b").await;
     engine.claim_one().await;
-    let reports = retry(&fixture, &[NOBODY, running, stopped]).await;
+    let reports = retry(&fixture, &[UNKNOWN_TASK, running, stopped]).await;
     assert_eq!(reports, [RetryReport::NotFound, RetryReport::Running, RetryReport::Stopped]);
     // A task with a cancel request is not retried until it has ended.
     assert_eq!(cancel(&fixture, &[running]).await, [CancelReport::Requested]);

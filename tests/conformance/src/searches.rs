@@ -17,7 +17,7 @@ use crate::TestDatabase;
 use crate::fixture::{Fixture, TestAttempt, WORK, new_instance, new_task, task_ids, with_classes};
 
 const HOUR: Duration = Duration::from_secs(3600);
-const NOBODY: TaskId = TaskId(987_654_321);
+const UNKNOWN_TASK: TaskId = TaskId(987_654_321);
 
 /// For every filter, the search finds the tasks that match it one by one.
 pub async fn search_finds_matching_tasks(db: &dyn TestDatabase) {
@@ -63,7 +63,7 @@ pub async fn search_finds_matching_tasks(db: &dyn TestDatabase) {
     .map(str::to_owned)
     .to_vec();
     texts.extend([
-        format!("id={middle},{NOBODY},1"),
+        format!("id={middle},{UNKNOWN_TASK},1"),
         format!("id>={middle}"),
         format!("id<{middle} status=failed"),
         format!("correlation={middle}"),
@@ -209,7 +209,7 @@ pub async fn only_waiting_tasks_are_edited(db: &dyn TestDatabase) {
         assert_eq!(edit(&fixture, *id, &change).await, EditReport::NotWaiting(status));
         assert_eq!(fixture.details(*id).await.row.priority, 0, "{status}");
     }
-    assert_eq!(edit(&fixture, NOBODY, &change).await, EditReport::NotFound);
+    assert_eq!(edit(&fixture, UNKNOWN_TASK, &change).await, EditReport::NotFound);
 }
 
 /// An edit and a claim at the same time: either the engine has the new parameters, or the
@@ -270,7 +270,7 @@ pub async fn only_ended_tasks_are_removed(db: &dyn TestDatabase) {
     engine.record(&[holds[0].succeeds(), holds[1].fails(), holds[2].is_cancelled()]).await;
     // An engine that still holds the batch may need the record of its endings:
     // on some stores they wait until it has let go.
-    let reports = remove(&fixture, &[ids[3], ids[4], NOBODY]).await;
+    let reports = remove(&fixture, &[ids[3], ids[4], UNKNOWN_TASK]).await;
     assert_eq!(
         reports,
         [

@@ -102,7 +102,7 @@ pub fn skewed_engines(ctx: &mut TestContext) {
         .executions()
         .filter(|(id, e)| e.started_at.is_some_and(|began| began < history.tasks[id].scheduled_at));
     assert_eq!(early.count(), 0, "nothing begins before its time");
-    assert_eq!(history.count("InstanceLost"), 0, "nobody is given up for the sake of a clock");
+    assert_eq!(history.count("InstanceLost"), 0, "no engine is declared lost because of a clock");
     slots_are_single(ctx, &history, 2..10);
 }
 

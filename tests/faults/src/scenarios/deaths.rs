@@ -33,7 +33,7 @@ pub fn kill_storm(ctx: &mut TestContext) {
     }
     ctx.note(format!("{killed} engines and {producers} producers killed"));
     ctx.settle_and_check();
-    assert!(killed > 0, "nobody was killed");
+    assert!(killed > 0, "no process was killed");
 }
 
 /// F4: an engine is stopped for three leases, and then continues.

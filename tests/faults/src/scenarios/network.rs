@@ -61,7 +61,7 @@ pub fn listener_killed(ctx: &mut TestContext) {
     };
     let mut times = Vec::new();
     for _ in 0..3 {
-        ctx.wait_until("somebody listens", || listening().is_some());
+        ctx.wait_until("an engine listens", || listening().is_some());
         let victim = listening().expect("a listener");
         ctx.block_on(sql.execute("SELECT pg_terminate_backend($1)", &[&victim])).expect("killed");
         times.push(

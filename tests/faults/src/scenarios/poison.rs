@@ -30,8 +30,8 @@ pub fn dies_before_the_record(ctx: &mut TestContext) {
 pub fn kills_its_engine(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a", "b"]);
-    let deeds = [Action::Abort, Action::Exit, Action::OverflowStack];
-    let bad: Vec<_> = deeds
+    let actions = [Action::Abort, Action::Exit, Action::OverflowStack];
+    let bad: Vec<_> = actions
         .map(|action| TaskSpec::action(action).task_with_retries(RETRIES))
         .into_iter()
         .collect();
@@ -122,7 +122,7 @@ pub fn blocks_every_thread(ctx: &mut TestContext) {
     });
     ctx.note(format!("the oldest heartbeat seen was {} ms old", oldest.as_millis()));
     let history = ctx.settle_and_check();
-    assert_eq!(history.count("InstanceLost"), 0, "nobody was given up");
+    assert_eq!(history.count("InstanceLost"), 0, "no engine was declared lost");
 }
 
 /// F34: very many tasks fail together; their retries are spread by the rule.
