@@ -12,6 +12,7 @@
 //! - [`schedule`]: recurring tasks, and when they run;
 //! - [`claim`], [`attempt`], [`completion`], [`progress`], [`cancel`]: attempts, and what
 //!   happens after them;
+//! - [`step`]: durable tasks;
 //! - [`recovery`], [`instance`], [`process`], [`queue`]: engines, and the recovery of attempts
 //!   of dead ones;
 //! - [`flow`], [`traceparent`]: tasks that belong together;
@@ -43,6 +44,7 @@ pub mod recovery;
 pub mod retry;
 pub mod schedule;
 pub mod secret;
+pub mod step;
 pub mod suggest;
 pub mod task;
 pub mod traceparent;

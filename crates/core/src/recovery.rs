@@ -12,6 +12,7 @@ use crate::claim::ClaimId;
 use crate::instance::InstanceId;
 use crate::json::Json;
 use crate::retry::RetryOverride;
+use crate::step::retry_number_after;
 use crate::task::TaskOptions;
 
 /// Which claims to reclaim, and why.
@@ -74,6 +75,8 @@ pub struct OpenAttempt<'a> {
     pub retry_number: u32,
     /// Whether a cancel request is stored.
     pub cancel_requested: bool,
+    /// Whether it recorded a step of a durable task.
+    pub recorded_steps: bool,
 }
 
 impl HoldingEngine {
@@ -91,7 +94,13 @@ impl HoldingEngine {
         let rule = rule.with(&RetryOverride::of(attempt.context).unwrap_or_default());
         let end = self.end(what, attempt.cancel_requested);
         let policy = RetryPolicy { rule, function: None, chance };
-        let next = decide_end(&end, attempt.attempt, attempt.retry_number, &policy);
+        let retry_number = match what {
+            Reclaim::Lost(_) => {
+                retry_number_after(attempt.recorded_steps, attempt.retry_number, &rule)
+            }
+            Reclaim::Unknown(..) => attempt.retry_number,
+        };
+        let next = decide_end(&end, attempt.attempt, retry_number, &policy);
         (end, next)
     }
 
@@ -126,6 +135,15 @@ mod tests {
     const LOST: Reclaim = Reclaim::Lost(InstanceId(1));
 
     fn decide(what: &Reclaim, context: &str, cancel_requested: bool) -> NextState {
+        decide_after(what, context, cancel_requested, false)
+    }
+
+    fn decide_after(
+        what: &Reclaim,
+        context: &str,
+        cancel_requested: bool,
+        recorded_steps: bool,
+    ) -> NextState {
         let options = TaskOptions::default().retry(RetryRule::every(Duration::from_secs(7), 3));
         let engine = HoldingEngine {
             name: "a".into(),
@@ -141,6 +159,7 @@ mod tests {
             context: &context,
             retry_number: 1,
             cancel_requested,
+            recorded_steps,
         };
         engine.decide(what, attempt, 0.0).1
     }
@@ -156,5 +175,15 @@ mod tests {
         assert_eq!(decide(&LOST, "{}", true), NextState::End(TaskStatus::Cancelled));
         let unknown = Reclaim::Unknown(InstanceId(1), vec![]);
         assert_eq!(decide(&unknown, once, false), wait(0, 1));
+    }
+
+    #[test]
+    fn lost_attempt_with_steps_restarts_retries() {
+        let once = r#"{"retry":{"maximum":1}}"#;
+        let wait = NextState::Wait { after: Duration::from_secs(7), retry_number: 1 };
+        assert_eq!(decide_after(&LOST, once, false, true), wait);
+        let counted = r#"{"retry":{"maximum":1,"restart_after_progress":false}}"#;
+        let failed = NextState::End(TaskStatus::Failed);
+        assert_eq!(decide_after(&LOST, counted, false, true), failed);
     }
 }

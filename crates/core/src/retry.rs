@@ -45,6 +45,9 @@ pub struct RetryRule {
     /// The part of each wait, from 0 to 1, that is random, so that tasks that
     /// failed together are not retried together.
     pub jitter: f64,
+    /// Whether retries are counted anew after an attempt that recorded a step of a durable
+    /// task.
+    pub restart_after_progress: bool,
 }
 
 /// What one task overrides in the rule of its class, in its context under `retry`.
@@ -75,6 +78,8 @@ pub struct RetryOverride {
     pub cap: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_after_progress: Option<bool>,
 }
 
 /// No wait is longer than a year.
@@ -88,6 +93,7 @@ impl Default for RetryRule {
             factor: 2.0,
             cap: DELAY_MAX,
             jitter: 0.0,
+            restart_after_progress: true,
         }
     }
 }
@@ -139,6 +145,14 @@ impl RetryRule {
         self
     }
 
+    /// Whether retries are counted anew after an attempt that recorded a step. Default:
+    /// true, so that a durable task with many steps does not run out of retries.
+    #[must_use]
+    pub fn restart_after_progress(mut self, restart: bool) -> Self {
+        self.restart_after_progress = restart;
+        self
+    }
+
     /// The wait after a failure of the attempt with this retry number (0 for
     /// the first one), or `None` if the rule allows no more retries.
     ///
@@ -166,6 +180,9 @@ impl RetryRule {
             factor: task.factor.unwrap_or(self.factor),
             cap: task.cap.unwrap_or(self.cap),
             jitter: task.jitter.unwrap_or(self.jitter),
+            restart_after_progress: task
+                .restart_after_progress
+                .unwrap_or(self.restart_after_progress),
         }
     }
 }
@@ -219,6 +236,13 @@ impl RetryOverride {
         self.jitter = Some(part);
         self
     }
+
+    /// Whether retries are counted anew after an attempt that recorded a step.
+    #[must_use]
+    pub fn restart_after_progress(mut self, restart: bool) -> Self {
+        self.restart_after_progress = Some(restart);
+        self
+    }
 }
 
 impl From<RetryRule> for RetryOverride {
@@ -229,6 +253,7 @@ impl From<RetryRule> for RetryOverride {
             factor: Some(rule.factor),
             cap: Some(rule.cap),
             jitter: Some(rule.jitter),
+            restart_after_progress: Some(rule.restart_after_progress),
         }
     }
 }

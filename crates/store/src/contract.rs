@@ -1,5 +1,5 @@
-//! The contract of every store, split by user: [engines](EngineStore), [readers](ReadStore)
-//! and [operators](OperatorStore). It is small, batch-first, and decides nothing.
+//! The contract of every store, split by user: [engines](EngineStore), [durable
+//! tasks](DurableStore), [readers](ReadStore) and [operators](OperatorStore). It is small, batch-first, and decides nothing.
 //!
 //! Each method is one atomic step. *Committed when it returns* is part of the contract, and
 //! so is *safe to repeat*: an engine that has lost the answer sends the same call again.
@@ -10,10 +10,12 @@ use std::pin::Pin;
 
 use crate::error::StoreError;
 
+mod durable;
 mod engine;
 mod operators;
 mod readers;
 
+pub use durable::DurableStore;
 pub use engine::{EngineStore, HeartbeatReply, WakeUp};
 pub use operators::{CancelReport, OperatorStore, RetryReport};
 pub use readers::ReadStore;
@@ -28,11 +30,11 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// [one task](ReadStore::task), [many](ReadStore::tasks) or
 /// [engines](ReadStore::instances).
 ///
-/// The three traits may get methods: see
+/// The four traits may get methods: see
 /// [Versions](https://github.com/task-engine/task-engine/blob/main/docs/versions.md).
-pub trait Store: EngineStore + ReadStore + OperatorStore {}
+pub trait Store: EngineStore + DurableStore + ReadStore + OperatorStore {}
 
-impl<S: EngineStore + ReadStore + OperatorStore + ?Sized> Store for S {}
+impl<S: EngineStore + DurableStore + ReadStore + OperatorStore + ?Sized> Store for S {}
 
 /// What every user of a store needs: its location, its schema and its end.
 pub trait StoreBase: fmt::Debug + Send + Sync + 'static {

@@ -155,6 +155,8 @@ pub struct HeartbeatReply {
     pub waiting_classes: Vec<String>,
     /// The time until the next schedule is due; zero if one is.
     pub next_schedule_in: Option<Duration>,
+    /// Whether a task is suspended until a signal arrives or its children have ended.
+    pub tasks_suspended: bool,
 }
 
 /// A hint that something has changed; never the work itself.

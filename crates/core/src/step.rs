@@ -1,0 +1,424 @@
+//! Durable tasks: recorded steps, sleeps, waits for signals, and awaited child tasks.
+//!
+//! A step is recorded once, under the key (task, name), and never changes. See "Durable
+//! tasks" in ARCHITECTURE.md for the protocols.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{AttemptId, AttemptRecord, TaskError};
+use crate::claim::ClaimId;
+use crate::json::Json;
+use crate::retry::RetryRule;
+use crate::task::{NAME_BYTES_MAX, NewTask, TaskId, TaskStatus};
+
+/// How many steps a task may record.
+pub const STEPS_MAX: usize = 1000;
+/// How many bytes the results of all steps of a task may have: an attempt loads them all.
+pub const STEPS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How many children one call may create.
+pub const CHILDREN_MAX: usize = 10_000;
+
+/// The field in the context of a task whose parent waits for its end.
+pub const AWAITED: &str = "awaited";
+/// The field in the context of a task that was created with the steps of another one.
+pub const KEPT_STEPS: &str = "kept_steps";
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum StepKind {
+    /// Code of the task that ran, with its result.
+    Step,
+    /// A sleep. It is recorded when it begins.
+    Sleep,
+    /// A wait for a signal. It is recorded when it begins.
+    Wait,
+    /// Child tasks that the task waits for. It is recorded when they are created.
+    Call,
+}
+
+impl StepKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Step, Self::Sleep, Self::Wait, Self::Call];
+
+    /// Its name in stores and in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Sleep => "sleep",
+            Self::Wait => "wait",
+            Self::Call => "call",
+        }
+    }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name of a step or a signal that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid name of a {what}: {name:?}; a name has 1 to 200 bytes, no control characters{rule}")]
+pub struct InvalidStepName {
+    what: &'static str,
+    name: String,
+    rule: &'static str,
+}
+
+/// Checks the name of a step. `#` is reserved: the second step of the same name is
+/// `name#2`.
+pub fn check_step_name(name: &str) -> Result<(), InvalidStepName> {
+    if is_plain(name) && !name.contains('#') {
+        return Ok(());
+    }
+    Err(invalid("step", name, ", and no `#`"))
+}
+
+/// Checks the name of a signal: the name of a step that waits for it, for example
+/// `approved`, or `approved#2` for the second wait of that name.
+pub fn check_signal_name(name: &str) -> Result<(), InvalidStepName> {
+    let base = match name.split_once('#') {
+        None => Some(name),
+        Some((base, number)) => number.parse().is_ok_and(|n: u32| n >= 2).then_some(base),
+    };
+    if is_plain(name) && base.is_some_and(|base| !base.is_empty()) {
+        return Ok(());
+    }
+    Err(invalid("signal", name, ", and `#` only before the number of a repeated wait, as in `approved#2`"))
+}
+
+fn is_plain(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
+fn invalid(what: &'static str, name: &str, rule: &'static str) -> InvalidStepName {
+    InvalidStepName { what, name: name.chars().take(NAME_BYTES_MAX).collect(), rule }
+}
+
+/// The name of the `nth` step with this name in an attempt; the first has no number.
+#[must_use]
+pub fn numbered(name: &str, nth: u32) -> String {
+    if nth <= 1 { name.to_owned() } else { format!("{name}#{nth}") }
+}
+
+/// A step that an attempt records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewStep {
+    /// The attempt. The step is refused if it has ended.
+    pub id: AttemptId,
+    /// The claim that the attempt belongs to.
+    pub claim_id: ClaimId,
+    /// Its name, with the number of a repetition.
+    pub name: String,
+    /// Its position among the steps of the task, from 1.
+    pub number: u32,
+    /// What it records.
+    pub content: StepContent,
+    /// How long it took, or zero.
+    pub lasted: Duration,
+}
+
+/// What a step records.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepContent {
+    /// The result of code.
+    Result(Json),
+    /// A sleep of this time, from the moment of the record.
+    SleepFor(Duration),
+    /// A sleep until a time.
+    SleepUntil(Timestamp),
+    /// A wait for the signal with the name of the step, at most for this time.
+    Wait(Duration),
+}
+
+impl StepContent {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> StepKind {
+        match self {
+            Self::Result(_) => StepKind::Step,
+            Self::SleepFor(_) | Self::SleepUntil(_) => StepKind::Sleep,
+            Self::Wait(_) => StepKind::Wait,
+        }
+    }
+}
+
+/// A step that creates child tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewCall {
+    /// The attempt.
+    pub id: AttemptId,
+    /// The claim that the attempt belongs to.
+    pub claim_id: ClaimId,
+    /// Its name, with the number of a repetition.
+    pub name: String,
+    /// Its position among the steps of the task, from 1.
+    pub number: u32,
+    /// The children, prepared for creation.
+    pub children: Vec<NewTask>,
+}
+
+/// The outcome of a record of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutcome {
+    /// It is recorded.
+    Recorded {
+        /// The time of the record, by the database's clock.
+        now: Timestamp,
+        /// The end of a sleep, or the deadline of a wait.
+        until: Option<Timestamp>,
+        /// The signal that a wait is for, if it has arrived before.
+        signal: Option<SignalRow>,
+        /// The children that were created.
+        children: Vec<TaskId>,
+    },
+    /// A step with this name is recorded already: load the steps and use it.
+    Exists,
+    /// The attempt has ended, or its claim was reclaimed: nothing is recorded.
+    AttemptOver,
+}
+
+/// A recorded step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepRow {
+    /// Its name.
+    pub name: String,
+    /// Its position among the steps of the task, from 1.
+    pub number: u32,
+    /// What it is.
+    pub kind: StepKind,
+    /// The attempt that recorded it.
+    pub attempt: i32,
+    /// The result of code; the ids of the children of a call.
+    pub result: Option<Json>,
+    /// The end of a sleep, the deadline of a wait.
+    pub until: Option<Timestamp>,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it was recorded.
+    pub recorded_at: Timestamp,
+}
+
+impl StepRow {
+    /// The children of a call.
+    #[must_use]
+    pub fn children(&self) -> Vec<TaskId> {
+        match (&self.result, self.kind) {
+            (Some(ids), StepKind::Call) => ids.decode().unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A signal that was sent to a task, or the timeout of the wait for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SignalRow {
+    /// Its name.
+    pub name: String,
+    /// Its payload; null for a timeout.
+    pub payload: Json,
+    /// When it was sent, or when the wait timed out.
+    pub sent_at: Timestamp,
+    /// Whether the wait for it timed out: it was not sent before that.
+    pub timed_out: bool,
+}
+
+/// Everything that is recorded about a durable task.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TaskSteps {
+    /// The time of the database.
+    pub now: Timestamp,
+    /// The steps, in the order of their numbers.
+    pub steps: Vec<StepRow>,
+    /// The signals, in the order of their times.
+    pub signals: Vec<SignalRow>,
+}
+
+/// An attempt that ends because its task waits for a signal or for children.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspension {
+    /// The end of the attempt. Its task waits for at most the time in it.
+    pub record: AttemptRecord,
+    /// When the task is due if nothing wakes it; `None`: after the time in the record.
+    pub until: Option<Timestamp>,
+    /// The signals that wake the task.
+    pub signals: Vec<String>,
+    /// Whether the end of its last child wakes the task.
+    pub awaits_children: bool,
+}
+
+/// The outcome of a suspension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuspendOutcome {
+    /// The task waits. If it waits for children, this is the one that is watched.
+    Suspended(Option<TaskId>),
+    /// The attempt had been ended before.
+    Late,
+    /// Another transaction holds the task, for example one that sends a signal: ask again.
+    Open,
+}
+
+/// The outcome of a wait whose deadline has passed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WaitOutcome {
+    /// A signal, or the timeout, is recorded.
+    Decided(SignalRow),
+    /// The attempt has ended.
+    AttemptOver,
+    /// Another transaction holds the task, for example one that sends the signal: suspend.
+    Open,
+}
+
+/// The task that a signal is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SignalTarget {
+    /// By its id.
+    Id(TaskId),
+    /// By its class and unique key: the last task that was created with it.
+    UniqueKey {
+        /// The class.
+        class: String,
+        /// The key.
+        key: String,
+    },
+}
+
+impl From<TaskId> for SignalTarget {
+    fn from(id: TaskId) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl fmt::Display for SignalTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "task {id}"),
+            Self::UniqueKey { class, key } => {
+                write!(f, "the task of class {class} with the key {key:?}")
+            }
+        }
+    }
+}
+
+/// What happened to a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalStatus {
+    /// The task was waiting for it, and continues.
+    Delivered,
+    /// It is kept until the task waits for it.
+    Kept,
+    /// Refused: a signal of this name was sent before. The first one counts.
+    Duplicate,
+    /// Refused: the wait for it has timed out.
+    TimedOut,
+    /// Refused: the task has ended.
+    TaskEnded,
+    /// Refused: there is no such task.
+    NotFound,
+}
+
+impl SignalStatus {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Delivered,
+        Self::Kept,
+        Self::Duplicate,
+        Self::TimedOut,
+        Self::TaskEnded,
+        Self::NotFound,
+    ];
+
+    /// Its token, as in JSON and SQL.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Kept => "kept",
+            Self::Duplicate => "duplicate",
+            Self::TimedOut => "timed_out",
+            Self::TaskEnded => "task_ended",
+            Self::NotFound => "not_found",
+        }
+    }
+
+    /// The one with this token.
+    #[must_use]
+    pub fn from_token(token: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == token)
+    }
+
+    /// Whether the signal is stored.
+    #[must_use]
+    pub fn is_accepted(self) -> bool {
+        matches!(self, Self::Delivered | Self::Kept)
+    }
+}
+
+/// The answer to a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalReport {
+    /// The task; `None` if there is none.
+    pub task_id: Option<TaskId>,
+    /// What happened.
+    pub status: SignalStatus,
+}
+
+/// How a child task ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildOutcome {
+    /// The child.
+    pub id: TaskId,
+    /// Its status; `None` if it has been removed.
+    pub status: Option<TaskStatus>,
+    /// Its result, if it succeeded.
+    pub result: Option<Json>,
+    /// Its error, if it did not.
+    pub error: Option<TaskError>,
+}
+
+/// The retry number that decides about a failed attempt: retries begin anew after an
+/// attempt that recorded a step.
+#[must_use]
+pub fn retry_number_after(progress: bool, retry_number: u32, rule: &RetryRule) -> u32 {
+    if progress && rule.restart_after_progress { 0 } else { retry_number }
+}
+
+/// Whether the parent of a task with this context waits for its end. Most contexts are
+/// `{}`, so this costs next to nothing.
+#[must_use]
+pub fn is_awaited(context: &Json) -> bool {
+    has_field(context, AWAITED)
+}
+
+/// Whether a task with this context was created with recorded steps.
+#[must_use]
+pub fn has_kept_steps(context: &Json) -> bool {
+    has_field(context, KEPT_STEPS)
+}
+
+fn has_field(context: &Json, name: &str) -> bool {
+    let text = context.as_str();
+    text.len() > name.len()
+        && text.contains(name)
+        && context
+            .decode::<serde_json::Map<String, serde_json::Value>>()
+            .is_ok_and(|fields| fields.get(name).is_some_and(|value| !value.is_null()))
+}
+
+#[cfg(test)]
+mod tests;
