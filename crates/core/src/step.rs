@@ -72,7 +72,9 @@ impl fmt::Display for StepKind {
 
 /// A name of a step or a signal that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid name of a {what}: {name:?}; a name has 1 to 200 bytes, no control characters{rule}")]
+#[error(
+    "invalid name of a {what}: {name:?}; a name has 1 to 200 bytes, no control characters{rule}"
+)]
 pub struct InvalidStepName {
     what: &'static str,
     name: String,
@@ -98,7 +100,11 @@ pub fn check_signal_name(name: &str) -> Result<(), InvalidStepName> {
     if is_plain(name) && base.is_some_and(|base| !base.is_empty()) {
         return Ok(());
     }
-    Err(invalid("signal", name, ", and `#` only before the number of a repeated wait, as in `approved#2`"))
+    Err(invalid(
+        "signal",
+        name,
+        ", and `#` only before the number of a repeated wait, as in `approved#2`",
+    ))
 }
 
 fn is_plain(name: &str) -> bool {

@@ -27,7 +27,7 @@ const COMPLETED: &str = statement(SQL, "completed");
 const LOCK_CLAIMS: &str = statement(SQL, "lock_claims");
 
 /// The server's name for "this attempt is no longer yours".
-const ATTEMPT_OVER: &str = "TE001";
+pub(crate) const ATTEMPT_OVER: &str = "TE001";
 
 impl Schema {
     /// Completes a task in a transaction of the application's own, with
@@ -84,14 +84,14 @@ impl Schema {
             .bind(micros(completion.began.elapsed()))
             .execute(connection)
             .await
-            .map_err(|error| sqlx_error(&error, completion.id))?;
+            .map_err(|error| sqlx_error(&error, completion.id, "completed"))?;
         Ok(())
     }
 }
 
 #[cfg(feature = "sqlx")]
-fn sqlx_error(error: &sqlx::Error, id: AttemptId) -> StoreError {
-    let message = format!("{id} was not completed: {error}");
+pub(crate) fn sqlx_error(error: &sqlx::Error, id: AttemptId, what: &str) -> StoreError {
+    let message = format!("{id} was not {what}: {error}");
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref() {
         Some(ATTEMPT_OVER) => StoreError::AttemptOver(id),

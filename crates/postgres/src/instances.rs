@@ -91,6 +91,7 @@ impl StoreInner {
             orphaned: instances("orphaned"),
             waiting_classes: read(row, "waiting_classes"),
             next_schedule_in: row.get::<_, Option<i64>>("next_schedule_us").map(from_micros),
+            tasks_suspended: read(row, "tasks_suspended"),
         })
     }
 

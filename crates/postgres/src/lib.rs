@@ -44,6 +44,7 @@
 // - `migrate`: the tables and their versions;
 // - `create`, `claim`, `queue_heads`, `take`, `record`, `recover`: the path of a task;
 // - `complete`: its end in a transaction of the application's own;
+// - `durable`, `suspend`: steps, signals and awaited children;
 // - `schedules`: regular tasks;
 // - `rights`: whether an engine may do what it must;
 // - `instances`, `task_operations`, `progress`, `read`, `flow`, `listen`: the rest of the
@@ -60,6 +61,8 @@ mod create;
 #[cfg(feature = "testing")]
 mod created;
 mod drift;
+mod durable;
+mod durable_store;
 mod encoding;
 mod engine_store;
 mod error;
@@ -90,6 +93,7 @@ mod scan;
 mod schedules;
 mod schema;
 mod store;
+mod suspend;
 mod take;
 mod task_operations;
 mod tls;

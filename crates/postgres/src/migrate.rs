@@ -16,6 +16,7 @@ const MIGRATIONS: &[(i32, &str, &str)] = &[
     (2, "creation_and_completion", include_str!("../migrations/0002_creation_and_completion.sql")),
     (3, "schedules", include_str!("../migrations/0003_schedules.sql")),
     (4, "operators", include_str!("../migrations/0004_operators.sql")),
+    (5, "durable", include_str!("../migrations/0005_durable.sql")),
 ];
 
 impl StoreInner {

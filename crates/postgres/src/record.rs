@@ -213,7 +213,7 @@ pub(crate) fn attempt_id(row: &Row) -> AttemptId {
     AttemptId { task_id: TaskId(row.get(0)), attempt: row.get(1) }
 }
 
-fn error_text(ending: &AttemptRecord) -> Option<String> {
+pub(crate) fn error_text(ending: &AttemptRecord) -> Option<String> {
     let error = ending.error.as_ref()?;
     Some(serde_json::to_string(error).unwrap_or_else(|e| format!("{{\"message\":\"{e}\"}}")))
 }

@@ -74,6 +74,7 @@ impl StoreInner {
                 context: &read::<Json>(row, "context"),
                 retry_number: held.retry_number,
                 cancel_requested: read(row, "cancel_requested"),
+                recorded_steps: read(row, "recorded_steps"),
             };
             let (end, next) = holding_engine.decide(what, attempt, fastrand::f64());
             endings.push(held.ending(id, instance, end, next));

@@ -58,6 +58,7 @@ WITH RECURSIVE beat AS (
 )
 SELECT
   EXISTS (SELECT FROM beat) AS alive,
+  EXISTS (SELECT FROM task_engine.suspended_tasks) AS tasks_suspended,
   clock_timestamp() AS now,
   pg_walfile_name(pg_current_wal_insert_lsn()) AS log_file,
   (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS log_bytes,

@@ -24,7 +24,9 @@ DELETE FROM task_engine.claims WHERE id = ANY ($1::bigint[]);
 -- that it sees what was recorded until the claims were locked.
 SELECT a.task_id, a.attempt, c.task_class, task_engine.readable(c.context) AS context,
   EXISTS (SELECT FROM task_engine.cancel_requests r
-          WHERE r.task_id = a.task_id AND r.attempt = a.attempt) AS cancel_requested
+          WHERE r.task_id = a.task_id AND r.attempt = a.attempt) AS cancel_requested,
+  EXISTS (SELECT FROM task_engine.steps s
+          WHERE s.task_id = a.task_id AND s.attempt = a.attempt) AS recorded_steps
 FROM unnest($1::bigint[], $2::integer[]) AS a(task_id, attempt)
 JOIN task_engine.created_tasks c ON c.id = a.task_id
 WHERE NOT EXISTS (

@@ -8,6 +8,10 @@ WHERE e.ends_task = $1::text::task_engine.task_status
     WHERE later.task_id = e.task_id AND later.attempt > e.attempt)
   AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = e.task_id)
   AND e.task_id NOT IN (SELECT unnest(k.task_ids) FROM task_engine.claims k)
+  -- The parent of an awaited task reads its result when it continues.
+  AND NOT EXISTS (
+    SELECT FROM task_engine.task_dependencies d
+    WHERE d.depends_on = e.task_id AND NOT task_engine.has_ended(d.task_id))
 ORDER BY e.task_id, e.attempt LIMIT $3;
 
 -- name: lock_keys
@@ -60,5 +64,13 @@ WITH gone AS (
   DELETE FROM task_engine.execution_progress WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), logs AS (
   DELETE FROM task_engine.execution_logs WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), steps AS (
+  DELETE FROM task_engine.steps WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), signals AS (
+  DELETE FROM task_engine.signals WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), dependencies AS (
+  DELETE FROM task_engine.task_dependencies WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), suspended AS (
+  DELETE FROM task_engine.suspended_tasks WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 )
 SELECT id FROM gone;

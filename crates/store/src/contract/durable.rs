@@ -29,10 +29,8 @@ pub trait DurableStore: StoreBase {
     ///
     /// It does not wait for a transaction that sends a signal to the task; the outcome is then
     /// [`SuspendOutcome::Open`], and the caller asks again.
-    fn suspend<'a>(
-        &'a self,
-        suspensions: &'a [Suspension],
-    ) -> StoreFuture<'a, Vec<SuspendOutcome>>;
+    fn suspend<'a>(&'a self, suspensions: &'a [Suspension])
+    -> StoreFuture<'a, Vec<SuspendOutcome>>;
 
     /// Decides a wait whose deadline has passed: records its timeout, unless its signal has
     /// been sent before.

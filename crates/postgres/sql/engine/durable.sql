@@ -1,0 +1,301 @@
+-- name: steps
+-- Everything that is recorded about the steps of a task, and the time. By primary keys.
+SELECT 'step' AS row, s.name, s.number, s.kind, s.attempt, task_engine.readable(s.result) AS json,
+  s.until, s.started_at, s.recorded_at, NULL::boolean AS timed_out
+FROM task_engine.steps s WHERE s.task_id = $1
+UNION ALL
+SELECT 'signal', g.name, NULL, NULL, NULL, task_engine.readable(g.payload),
+  NULL, NULL, g.sent_at, g.timed_out
+FROM task_engine.signals g WHERE g.task_id = $1
+UNION ALL
+SELECT 'now', '', NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), NULL;
+
+-- name: record_steps
+-- Records steps, each at most once: the primary key decides. A step is refused if its claim
+-- is gone or its attempt has ended. No lock: if recovery ends the attempt at this moment, its
+-- code has run in any case, and a later attempt finds this result under the key, or wins the
+-- key and this one is refused. In the order of the key, so that two writers never deadlock.
+-- $9: microseconds that a sleep or a wait lasts; $10: the time that a sleep ends at.
+WITH recorded AS (
+  INSERT INTO task_engine.steps
+    (task_id, name, number, attempt, kind, result, until, started_at, recorded_at)
+  SELECT n.task_id, n.name, n.number, n.attempt, n.kind, n.result,
+    coalesce(n.until, clock.now + n.lasts_us * interval '1 microsecond'),
+    clock.now - n.took_us * interval '1 microsecond', clock.now
+  FROM unnest(
+    $1::bigint[], $2::integer[], $3::bigint[], $4::text[], $5::integer[], $6::text[],
+    $7::jsonb[], $8::bigint[], $9::bigint[], $10::timestamptz[]
+  ) AS n(task_id, attempt, claim_id, name, number, kind, result, took_us, lasts_us, until)
+  CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
+  WHERE EXISTS (SELECT FROM task_engine.claims k WHERE k.id = n.claim_id)
+    AND NOT EXISTS (
+      SELECT FROM task_engine.ended_executions e
+      WHERE e.task_id = n.task_id AND e.attempt = n.attempt)
+  ORDER BY n.task_id, n.name
+  ON CONFLICT (task_id, name) DO NOTHING
+  RETURNING task_id, name, kind, until, recorded_at
+)
+SELECT r.task_id, r.name, r.until, r.recorded_at,
+  -- A signal that came before its wait.
+  g.name IS NOT NULL AS has_signal, task_engine.readable(g.payload) AS payload, g.sent_at, g.timed_out
+FROM recorded r
+LEFT JOIN task_engine.signals g
+  ON r.kind = 'wait' AND g.task_id = r.task_id AND g.name = r.name;
+
+-- name: existing_steps
+-- Which of these steps are recorded. By the primary key.
+SELECT s.task_id, s.name
+FROM unnest($1::bigint[], $2::text[]) AS n(task_id, name)
+JOIN task_engine.steps s ON s.task_id = n.task_id AND s.name = n.name;
+
+-- name: record_step_in
+-- Records a step in the application's transaction. See the function for the details.
+SELECT task_engine.record_step(
+  $1::bigint, $2::integer, $3::bigint, $4::text, $5::integer, $6::jsonb,
+  $7::bigint * interval '1 microsecond');
+
+-- name: record_step_in_from_text
+-- As record_step_in, with the result as text.
+SELECT task_engine.record_step(
+  $1::bigint, $2::integer, $3::bigint, $4::text, $5::integer, $6::text::jsonb,
+  $7::bigint * interval '1 microsecond');
+
+-- name: recorded_step
+-- The result of a step, in the application's transaction. By the primary key.
+SELECT s.kind, task_engine.readable(s.result)::text AS result
+FROM task_engine.steps s WHERE s.task_id = $1::bigint AND s.name = $2::text;
+
+-- name: call_fence
+-- Whether an attempt is held and has not ended, and whether it has recorded this step.
+SELECT
+  EXISTS (SELECT FROM task_engine.claims k WHERE k.id = $3) AND NOT EXISTS (
+    SELECT FROM task_engine.ended_executions e WHERE e.task_id = $1 AND e.attempt = $2) AS held,
+  EXISTS (SELECT FROM task_engine.steps s WHERE s.task_id = $1 AND s.name = $4) AS recorded;
+
+-- name: record_call
+-- The step of children that were created in this transaction. If a step of this name is
+-- recorded already, the transaction is rolled back.
+INSERT INTO task_engine.steps
+  (task_id, name, number, attempt, kind, result, started_at, recorded_at)
+SELECT $1, $2, $3, $4, 'call', to_jsonb($5::bigint[]), clock.now, clock.now
+FROM (SELECT clock_timestamp() AS now) AS clock
+ON CONFLICT (task_id, name) DO NOTHING
+RETURNING recorded_at;
+
+-- name: add_dependencies
+INSERT INTO task_engine.task_dependencies (task_id, depends_on)
+SELECT $1, child FROM unnest($2::bigint[]) AS child ORDER BY child
+ON CONFLICT DO NOTHING;
+
+-- name: lock_tasks_to_suspend
+-- Tasks that no other transaction has locked. A transaction that sends a signal locks its
+-- task until its end: that task is asked about again later. The statement after this one
+-- sees what earlier holders of the lock have written.
+SELECT id FROM task_engine.created_tasks WHERE id = ANY ($1)
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: existing_tasks
+SELECT id FROM task_engine.created_tasks WHERE id = ANY ($1);
+
+-- name: suspend
+-- Ends attempts, each at most once, whose tasks are locked and wait for a signal or for
+-- children. A task whose signal has been sent, or whose children have all ended, is due at
+-- once. A cancel request for the attempt ends the task, as in record.
+-- $11: the signals of each, as an array; $12: whether it waits for its children; $13: when it is
+-- due if nothing wakes it.
+WITH ended AS (
+  INSERT INTO task_engine.ended_executions (
+    task_id, attempt, retry_number, claim_id, instance_id, worker, started_at, stopped_at,
+    retry_at, next_retry_number, ends_task, error)
+  SELECT
+    e.task_id, e.attempt, e.retry_number, e.claim_id, e.instance_id, e.worker,
+    clock.now - (e.ended_ago_us + e.lasted_us) * interval '1 microsecond',
+    clock.now - e.ended_ago_us * interval '1 microsecond',
+    CASE WHEN request.to_cancel THEN NULL WHEN facts.is_due THEN clock.now
+      ELSE coalesce(e.until, clock.now + e.wait_us * interval '1 microsecond') END,
+    CASE WHEN NOT request.to_cancel THEN e.retry_number END,
+    CASE WHEN request.to_cancel THEN 'cancelled' END::task_engine.task_status,
+    e.error
+  FROM unnest(
+    $1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[],
+    $7::bigint[], $8::bigint[], $9::bigint[], $10::jsonb[], $11::jsonb[], $12::boolean[],
+    $13::timestamptz[]
+  ) AS e(
+    task_id, attempt, retry_number, claim_id, instance_id, worker,
+    ended_ago_us, lasted_us, wait_us, error, signals, awaits_children, until)
+  CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
+  CROSS JOIN LATERAL (
+    SELECT EXISTS (
+      SELECT FROM task_engine.cancel_requests r
+      WHERE r.task_id = e.task_id AND r.attempt = e.attempt) AS to_cancel
+  ) AS request
+  CROSS JOIN LATERAL (
+    SELECT EXISTS (
+      SELECT FROM task_engine.signals g
+      WHERE g.task_id = e.task_id
+        AND g.name = ANY (ARRAY(SELECT jsonb_array_elements_text(e.signals))))
+    OR (e.awaits_children AND NOT EXISTS (
+      SELECT FROM task_engine.task_dependencies d
+      WHERE d.task_id = e.task_id AND NOT task_engine.has_ended(d.depends_on))) AS is_due
+  ) AS facts
+  ORDER BY e.task_id, e.attempt
+  ON CONFLICT (task_id, attempt) DO NOTHING
+  RETURNING task_id, attempt, retry_number, retry_at
+), again AS (
+  INSERT INTO task_engine.waiting_tasks
+    (task_id, due_at, priority, attempt, retry_number, queue, task_class)
+  SELECT c.id, e.retry_at, c.priority, e.attempt + 1, e.retry_number, c.queue, c.task_class
+  FROM ended e JOIN task_engine.created_tasks c ON c.id = e.task_id
+  WHERE e.retry_at IS NOT NULL
+  RETURNING task_id, due_at, task_class, queue, priority
+), suspended AS (
+  INSERT INTO task_engine.suspended_tasks (task_id, attempt, signals, watching)
+  SELECT e.task_id, e.attempt, ARRAY(SELECT jsonb_array_elements_text(g.signals)),
+    CASE WHEN g.awaits_children THEN (
+      SELECT d.depends_on FROM task_engine.task_dependencies d
+      WHERE d.task_id = e.task_id AND NOT task_engine.has_ended(d.depends_on)
+      ORDER BY d.depends_on LIMIT 1) END
+  FROM ended e
+  JOIN unnest($1::bigint[], $11::jsonb[], $12::boolean[]) AS g(task_id, signals, awaits_children)
+    ON g.task_id = e.task_id
+  WHERE e.retry_at > clock_timestamp()
+  ORDER BY e.task_id
+  ON CONFLICT (task_id) DO UPDATE
+    SET attempt = EXCLUDED.attempt, signals = EXCLUDED.signals, watching = EXCLUDED.watching
+  RETURNING task_id, watching
+)
+SELECT e.task_id, e.attempt, s.watching,
+  (SELECT count(task_engine.wake(again.task_class, again.queue, again.priority)) FROM again
+   WHERE again.due_at < clock_timestamp() + interval '15 seconds') AS woken
+FROM ended e LEFT JOIN suspended s ON s.task_id = e.task_id;
+
+-- name: time_out
+-- The timeout of a wait, in the place of its signal: the primary key decides. The task is
+-- locked. Refused if the attempt has ended.
+INSERT INTO task_engine.signals (task_id, name, payload, sent_at, timed_out)
+SELECT $1, $4, 'null', clock_timestamp(), true
+WHERE EXISTS (SELECT FROM task_engine.claims k WHERE k.id = $3)
+  AND NOT EXISTS (
+    SELECT FROM task_engine.ended_executions e WHERE e.task_id = $1 AND e.attempt = $2)
+ON CONFLICT (task_id, name) DO NOTHING;
+
+-- name: signal_of
+SELECT g.name, task_engine.readable(g.payload) AS payload, g.sent_at, g.timed_out
+FROM task_engine.signals g WHERE g.task_id = $1 AND g.name = $2;
+
+-- name: resume_parents
+-- Suspended tasks that watch one of these tasks ($1), which has ended: each watches its next
+-- child that has not ended, or is due. The snapshot may be older than a lock that this waited
+-- for, so the caller asks about the newly watched tasks once more, after this has committed:
+-- either this sees the end of a child, or the engine that records that end sees the watch.
+WITH watching AS MATERIALIZED (
+  SELECT s.task_id, s.attempt, s.watching FROM task_engine.suspended_tasks s
+  WHERE s.watching = ANY ($1) AND task_engine.has_ended(s.watching)
+  ORDER BY s.task_id FOR UPDATE
+), next AS MATERIALIZED (
+  SELECT w.task_id, w.attempt, child.depends_on AS watching
+  FROM watching w
+  LEFT JOIN LATERAL (
+    -- has_ended, written out: a call for each of thousands of children would take longer.
+    SELECT d.depends_on FROM task_engine.task_dependencies d
+    WHERE d.task_id = w.task_id AND d.depends_on > w.watching
+      AND NOT coalesce(
+        (SELECT e.ends_task IS NOT NULL FROM task_engine.ended_executions e
+         WHERE e.task_id = d.depends_on ORDER BY e.attempt DESC LIMIT 1),
+        NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
+    ORDER BY d.depends_on LIMIT 1
+  ) AS child ON true
+), moved AS (
+  UPDATE task_engine.suspended_tasks s SET watching = n.watching
+  FROM next n WHERE s.task_id = n.task_id AND n.watching IS NOT NULL
+  RETURNING s.watching
+), freed AS (
+  DELETE FROM task_engine.suspended_tasks s
+  USING next n WHERE s.task_id = n.task_id AND n.watching IS NULL
+  RETURNING s.task_id, s.attempt
+), gone AS (
+  DELETE FROM task_engine.waiting_tasks w
+  USING freed f WHERE w.task_id = f.task_id AND w.attempt = f.attempt + 1
+  RETURNING w.task_id, w.priority, w.attempt, w.retry_number, w.queue, w.task_class
+), again AS (
+  INSERT INTO task_engine.waiting_tasks
+    (task_id, due_at, priority, attempt, retry_number, queue, task_class)
+  SELECT task_id, clock_timestamp(), priority, attempt, retry_number, queue, task_class FROM gone
+  RETURNING task_class, queue, priority
+)
+SELECT ARRAY(SELECT DISTINCT watching FROM moved) AS watching,
+  (SELECT count(*) FROM again) AS resumed,
+  (SELECT count(task_engine.wake(again.task_class, again.queue, again.priority)) FROM again) AS woken;
+
+-- name: resume_signalled
+-- Suspended tasks whose signal has been sent, of these tasks ($1): they are due.
+WITH freed AS (
+  DELETE FROM task_engine.suspended_tasks s
+  WHERE s.task_id = ANY (ARRAY(
+      SELECT task_id FROM task_engine.suspended_tasks WHERE task_id = ANY ($1)
+      ORDER BY task_id FOR UPDATE SKIP LOCKED))
+    AND EXISTS (
+      SELECT FROM task_engine.signals g WHERE g.task_id = s.task_id AND g.name = ANY (s.signals))
+  RETURNING s.task_id, s.attempt
+), gone AS (
+  DELETE FROM task_engine.waiting_tasks w
+  USING freed f WHERE w.task_id = f.task_id AND w.attempt = f.attempt + 1
+  RETURNING w.task_id, w.priority, w.attempt, w.retry_number, w.queue, w.task_class
+), again AS (
+  INSERT INTO task_engine.waiting_tasks
+    (task_id, due_at, priority, attempt, retry_number, queue, task_class)
+  SELECT task_id, clock_timestamp(), priority, attempt, retry_number, queue, task_class FROM gone
+  RETURNING task_class, queue, priority
+)
+SELECT count(task_engine.wake(task_class, queue, priority)) AS woken FROM again;
+
+-- name: suspended_page
+-- Suspended tasks in the order of their ids, and whether one should have been resumed.
+SELECT s.task_id,
+  CASE WHEN task_engine.has_ended(s.watching) THEN s.watching END AS ended_child,
+  EXISTS (SELECT FROM task_engine.signals g
+          WHERE g.task_id = s.task_id AND g.name = ANY (s.signals)) AS signalled
+FROM task_engine.suspended_tasks s WHERE s.task_id > $1
+ORDER BY s.task_id LIMIT $2;
+
+-- name: child_outcomes
+-- The newest end of each of these tasks. By primary keys.
+SELECT a.id, c.id IS NOT NULL AS exists, e.ends_task::text AS status,
+  task_engine.readable(e.result) AS result, task_engine.readable(e.error) AS error
+FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place)
+LEFT JOIN task_engine.created_tasks c ON c.id = a.id
+LEFT JOIN LATERAL (
+  SELECT x.ends_task, x.result, x.error FROM task_engine.ended_executions x
+  WHERE x.task_id = a.id ORDER BY x.attempt DESC LIMIT 1
+) AS e ON true
+ORDER BY a.place;
+
+-- name: task_of_key
+SELECT u.task_id FROM task_engine.unique_tasks u
+WHERE u.task_class = $1 AND u.unique_key = $2 AND u.task_id <> 0;
+
+-- name: signal
+SELECT task_engine.signal($1::bigint, $2::text, $3::jsonb);
+
+-- name: signal_from_text
+SELECT task_engine.signal($1::bigint, $2::text, $3::text::jsonb);
+
+-- name: copy_steps
+-- The steps of a task ($2) below a number ($3) for a task that was created in this transaction
+-- ($1), with the signals that its waits received and the children of its calls.
+WITH kept AS (
+  SELECT s.* FROM task_engine.steps s WHERE s.task_id = $2 AND s.number < $3
+), copied AS (
+  INSERT INTO task_engine.steps
+    (task_id, name, number, attempt, kind, result, until, started_at, recorded_at)
+  SELECT $1, k.name, k.number, 0, k.kind, k.result, k.until, k.started_at, k.recorded_at FROM kept k
+), received AS (
+  INSERT INTO task_engine.signals (task_id, name, payload, sent_at, timed_out)
+  SELECT $1, g.name, g.payload, g.sent_at, g.timed_out
+  FROM kept k JOIN task_engine.signals g ON g.task_id = $2 AND g.name = k.name
+  WHERE k.kind = 'wait'
+)
+INSERT INTO task_engine.task_dependencies (task_id, depends_on)
+SELECT DISTINCT $1, child::bigint
+FROM kept k CROSS JOIN LATERAL jsonb_array_elements_text(k.result) AS child
+WHERE k.kind = 'call';

@@ -1,0 +1,416 @@
+//! Durable tasks that wait: suspension, signals, timeouts, and parents of child tasks.
+
+use std::collections::{HashMap, HashSet};
+
+use task_engine_core::attempt::{AttemptId, NextState, TaskError};
+use task_engine_core::claim::ClaimId;
+use task_engine_core::json::Json;
+use task_engine_core::step::{
+    ChildOutcome, SignalReport, SignalRow, SignalStatus, SignalTarget, SuspendOutcome, Suspension,
+    WaitOutcome, check_signal_name,
+};
+use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_store::error::StoreError;
+use task_engine_store::sql::statement;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::{must_repeat, store_error};
+use crate::executor::{Executor as _, PgTransaction, PooledConnection};
+use crate::json::JsonIn;
+use crate::record::{attempt_id, error_text};
+use crate::schema::Schema;
+use crate::store::{StoreInner, micros};
+use crate::value::read;
+
+const SQL: &str = include_str!("../sql/engine/durable.sql");
+const LOCK_TASKS: &str = statement(SQL, "lock_tasks_to_suspend");
+const EXISTING_TASKS: &str = statement(SQL, "existing_tasks");
+const SUSPEND: &str = statement(SQL, "suspend");
+const TIME_OUT: &str = statement(SQL, "time_out");
+const SIGNAL_OF: &str = statement(SQL, "signal_of");
+const RESUME_PARENTS: &str = statement(SQL, "resume_parents");
+const RESUME_SIGNALLED: &str = statement(SQL, "resume_signalled");
+const SUSPENDED_PAGE: &str = statement(SQL, "suspended_page");
+const CHILD_OUTCOMES: &str = statement(SQL, "child_outcomes");
+const TASK_OF_KEY: &str = statement(SQL, "task_of_key");
+const SIGNAL: &str = statement(SQL, "signal");
+
+impl StoreInner {
+    pub(crate) async fn suspend(
+        &self,
+        suspensions: &[Suspension],
+    ) -> Result<Vec<SuspendOutcome>, StoreError> {
+        let mut client = self.connections.work().await?;
+        let suspended = loop {
+            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let suspended = match self.suspend_in(&transaction, suspensions).await {
+                Ok(suspended) => transaction.commit().await.map(|()| suspended),
+                Err(e) => Err(e),
+            };
+            match suspended {
+                Err(e) if must_repeat(&e) => {}
+                answer => break answer.map_err(|e| store_error(&e))?,
+            }
+        };
+        self.suspend_outcomes(&client, suspensions, &suspended).await
+    }
+
+    /// Locks the tasks, then ends the attempts of those that could be locked.
+    async fn suspend_in(
+        &self,
+        transaction: &PgTransaction<'_>,
+        suspensions: &[Suspension],
+    ) -> Result<SuspendedAttempts, tokio_postgres::Error> {
+        let ids: Vec<i64> = suspensions.iter().map(|one| one.record.id.task_id.0).collect();
+        let rows = transaction.query_cached(&self.schema.sql(LOCK_TASKS), &[&ids]).await?;
+        let locked: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let free: Vec<&Suspension> =
+            suspensions.iter().filter(|one| locked.contains(&one.record.id.task_id.0)).collect();
+        let mut suspended = HashMap::new();
+        if !free.is_empty() {
+            let rows = run(transaction, &self.schema.sql(SUSPEND), &free).await?;
+            let watching = |row: &Row| read::<Option<i64>>(row, "watching").map(TaskId);
+            suspended = rows.iter().map(|row| (attempt_id(row), watching(row))).collect();
+        }
+        Ok(SuspendedAttempts { locked, suspended })
+    }
+
+    async fn suspend_outcomes(
+        &self,
+        client: &PooledConnection,
+        suspensions: &[Suspension],
+        attempts: &SuspendedAttempts,
+    ) -> Result<Vec<SuspendOutcome>, StoreError> {
+        let open: Vec<i64> = suspensions
+            .iter()
+            .map(|one| one.record.id.task_id.0)
+            .filter(|id| !attempts.locked.contains(id))
+            .collect();
+        let mut existing: HashSet<i64> = HashSet::new();
+        if !open.is_empty() {
+            let rows = client.query(&self.schema.sql(EXISTING_TASKS), &[&open]).await;
+            existing = rows.map_err(|e| store_error(&e))?.iter().map(|row| row.get(0)).collect();
+        }
+        let late: Vec<_> = suspensions
+            .iter()
+            .map(|one| &one.record)
+            .filter(|record| attempts.locked.contains(&record.id.task_id.0))
+            .filter(|record| !attempts.suspended.contains_key(&record.id))
+            .collect();
+        // Except those that were sent before and whose reply was lost.
+        let late: HashSet<AttemptId> = match late.is_empty() {
+            true => HashSet::new(),
+            false => self.record_late(client, &late).await?.into_iter().collect(),
+        };
+        let outcome = |one: &Suspension| match one.record.id {
+            id if existing.contains(&id.task_id.0) => SuspendOutcome::Open,
+            id if !attempts.locked.contains(&id.task_id.0) || late.contains(&id) => {
+                SuspendOutcome::Late
+            }
+            id => SuspendOutcome::Suspended(attempts.suspended.get(&id).copied().flatten()),
+        };
+        Ok(suspensions.iter().map(outcome).collect())
+    }
+
+    pub(crate) async fn time_out(
+        &self,
+        id: AttemptId,
+        claim_id: ClaimId,
+        name: &str,
+    ) -> Result<WaitOutcome, StoreError> {
+        let mut client = self.connections.work().await?;
+        let error = |e: tokio_postgres::Error| store_error(&e);
+        let task = id.task_id.0;
+        let transaction = client.transaction().await.map_err(error)?;
+        let locked = transaction.query(&self.schema.sql(LOCK_TASKS), &[&vec![task]]).await;
+        if locked.map_err(error)?.is_empty() {
+            return Ok(WaitOutcome::Open);
+        }
+        transaction
+            .execute(&self.schema.sql(TIME_OUT), &[&task, &id.attempt, &claim_id.0, &name])
+            .await
+            .map_err(error)?;
+        let row = transaction.query_opt(&self.schema.sql(SIGNAL_OF), &[&task, &name]).await;
+        let row = row.map_err(error)?;
+        transaction.commit().await.map_err(error)?;
+        Ok(row.map_or(WaitOutcome::AttemptOver, |row| {
+            WaitOutcome::Decided(SignalRow {
+                name: read(&row, "name"),
+                payload: read(&row, "payload"),
+                sent_at: read(&row, "sent_at"),
+                timed_out: read(&row, "timed_out"),
+            })
+        }))
+    }
+
+    pub(crate) async fn resume_parents(&self, ended: &[TaskId]) -> Result<u64, StoreError> {
+        let client = self.connections.work().await?;
+        let mut ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
+        let mut resumed = 0;
+        // Newly watched children may have ended before the watch was committed.
+        while !ended.is_empty() {
+            let rows = client.query_cached(&self.schema.sql(RESUME_PARENTS), &[&ended]).await;
+            let rows = match rows {
+                Err(e) if must_repeat(&e) => continue,
+                rows => rows.map_err(|e| store_error(&e))?,
+            };
+            let Some(row) = rows.first() else { break };
+            resumed += u64::try_from(read::<i64>(row, "resumed")).unwrap_or(0);
+            ended = read(row, "watching");
+        }
+        Ok(resumed)
+    }
+
+    pub(crate) async fn resume_missed(
+        &self,
+        after: TaskId,
+        limit: u32,
+    ) -> Result<Option<TaskId>, StoreError> {
+        let (rows, client) = {
+            let client = self.connections.work().await?;
+            let sql = self.schema.sql(SUSPENDED_PAGE);
+            let rows = client.query_cached(&sql, &[&after.0, &i64::from(limit)]).await;
+            (rows.map_err(|e| store_error(&e))?, client)
+        };
+        let signalled: Vec<i64> = rows
+            .iter()
+            .filter(|row| read(row, "signalled"))
+            .map(|row| row.get("task_id"))
+            .collect();
+        if !signalled.is_empty() {
+            let resumed = client.query(&self.schema.sql(RESUME_SIGNALLED), &[&signalled]).await;
+            resumed.map_err(|e| store_error(&e))?;
+        }
+        drop(client);
+        let ended: Vec<TaskId> = rows
+            .iter()
+            .filter_map(|row| read::<Option<i64>>(row, "ended_child"))
+            .map(TaskId)
+            .collect();
+        self.resume_parents(&ended).await?;
+        let is_last = rows.len() < limit as usize;
+        Ok(rows.last().filter(|_| !is_last).map(|row| TaskId(row.get("task_id"))))
+    }
+
+    pub(crate) async fn child_outcomes(
+        &self,
+        ids: &[TaskId],
+    ) -> Result<Vec<Option<ChildOutcome>>, StoreError> {
+        let client = self.connections.work().await?;
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let rows = client.query_cached(&self.schema.sql(CHILD_OUTCOMES), &[&ids]).await;
+        Ok(rows.map_err(|e| store_error(&e))?.iter().map(child_outcome).collect())
+    }
+
+    pub(crate) async fn signal(
+        &self,
+        target: &SignalTarget,
+        name: &str,
+        payload: &Json,
+    ) -> Result<SignalReport, StoreError> {
+        let mut client = self.connections.work().await?;
+        loop {
+            // With the settings of the store, also behind a pooler.
+            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let sent = self.schema.send_signal(transaction.client(), target, name, payload).await;
+            let sent = match sent {
+                Ok(report) => {
+                    transaction.commit().await.map(|()| report).map_err(SendError::Database)
+                }
+                Err(error) => Err(error),
+            };
+            match sent {
+                Err(SendError::Database(e)) if must_repeat(&e) => {}
+                sent => return sent.map_err(StoreError::from),
+            }
+        }
+    }
+}
+
+/// The attempts of one suspension.
+struct SuspendedAttempts {
+    /// The tasks that could be locked.
+    locked: HashSet<i64>,
+    /// The attempts that ended now, each with the child that it watches.
+    suspended: HashMap<AttemptId, Option<TaskId>>,
+}
+
+async fn run(
+    transaction: &PgTransaction<'_>,
+    statement: &str,
+    suspensions: &[&Suspension],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let column = |f: fn(&Suspension) -> i64| suspensions.iter().map(|one| f(one)).collect();
+    let task_ids: Vec<i64> = column(|one| one.record.id.task_id.0);
+    let attempts: Vec<i32> = suspensions.iter().map(|one| one.record.id.attempt).collect();
+    let retry_numbers: Vec<i32> = suspensions.iter().map(|one| next_retry_number(one)).collect();
+    let claim_ids: Vec<i64> = column(|one| one.record.claim_id.0);
+    let instance_ids: Vec<i64> = column(|one| one.record.instance_id.0);
+    let workers: Vec<Option<i32>> =
+        suspensions.iter().map(|one| one.record.ran.and_then(|ran| ran.worker)).collect();
+    let ended_ago: Vec<i64> =
+        column(|one| one.record.ran.map_or(0, |ran| micros(ran.ended.elapsed())));
+    let lasted: Vec<Option<i64>> =
+        suspensions.iter().map(|one| one.record.ran.map(|ran| micros(ran.lasted))).collect();
+    let waits: Vec<i64> = column(|one| match one.record.next {
+        NextState::Wait { after, .. } => micros(after),
+        NextState::End(_) => 0,
+    });
+    let errors: Vec<Option<String>> =
+        suspensions.iter().map(|one| error_text(&one.record)).collect();
+    let errors: Vec<Option<JsonIn<'_>>> =
+        errors.iter().map(|error| error.as_deref().map(JsonIn)).collect();
+    let signals: Vec<String> = suspensions
+        .iter()
+        .map(|one| serde_json::to_string(&one.signals).unwrap_or_else(|_| "[]".to_owned()))
+        .collect();
+    let signals: Vec<JsonIn<'_>> = signals.iter().map(|names| JsonIn(names)).collect();
+    let awaits: Vec<bool> = suspensions.iter().map(|one| one.awaits_children).collect();
+    let untils: Vec<Option<jiff::Timestamp>> = suspensions.iter().map(|one| one.until).collect();
+    let parameters: [&(dyn ToSql + Sync); 13] = [
+        &task_ids,
+        &attempts,
+        &retry_numbers,
+        &claim_ids,
+        &instance_ids,
+        &workers,
+        &ended_ago,
+        &lasted,
+        &waits,
+        &errors,
+        &signals,
+        &awaits,
+        &untils,
+    ];
+    transaction.query_cached(statement, &parameters).await
+}
+
+/// A suspension keeps the retry number of its attempt.
+fn next_retry_number(suspension: &Suspension) -> i32 {
+    i32::try_from(suspension.record.retry_number).unwrap_or(i32::MAX)
+}
+
+/// `None` if the task has not ended.
+fn child_outcome(row: &Row) -> Option<ChildOutcome> {
+    let id = TaskId(row.get("id"));
+    let status = read::<Option<String>>(row, "status").and_then(|status| status.parse().ok());
+    match status {
+        Some(status) => Some(ChildOutcome {
+            id,
+            status: Some(status),
+            result: read::<Option<Json>>(row, "result").filter(|_| status == TaskStatus::Stopped),
+            error: read::<Option<Json>>(row, "error").and_then(|error| error.decode().ok()),
+        }),
+        None if read(row, "exists") => None,
+        None => Some(ChildOutcome {
+            id,
+            status: None,
+            result: None,
+            error: Some(TaskError::new("TaskRemoved", format!("task {id} was removed"))),
+        }),
+    }
+}
+
+/// Why a signal was not sent.
+#[derive(Debug)]
+enum SendError {
+    Name(String),
+    Database(tokio_postgres::Error),
+}
+
+impl From<SendError> for StoreError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Name(message) => Self::Refused(message),
+            SendError::Database(error) => store_error(&error),
+        }
+    }
+}
+
+impl Schema {
+    /// Sends a signal in a transaction of the application's own, with tokio-postgres: the
+    /// task receives it when the transaction commits. The task is locked until then.
+    pub async fn signal_in(
+        &self,
+        transaction: &impl GenericClient,
+        target: &SignalTarget,
+        name: &str,
+        payload: &Json,
+    ) -> Result<SignalReport, StoreError> {
+        Ok(self.send_signal(transaction, target, name, payload).await?)
+    }
+
+    async fn send_signal(
+        &self,
+        client: &impl GenericClient,
+        target: &SignalTarget,
+        name: &str,
+        payload: &Json,
+    ) -> Result<SignalReport, SendError> {
+        check_signal_name(name).map_err(|error| SendError::Name(error.to_string()))?;
+        let id = match target {
+            SignalTarget::Id(id) => Some(id.0),
+            SignalTarget::UniqueKey { class, key } => {
+                let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+                    [(class, Type::TEXT), (key, Type::TEXT)];
+                let rows = client.query_typed(&self.sql(TASK_OF_KEY), &parameters).await;
+                rows.map_err(SendError::Database)?.first().map(|row| row.get(0))
+            }
+        };
+        let Some(id) = id else {
+            return Ok(SignalReport { task_id: None, status: SignalStatus::NotFound });
+        };
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&id, Type::INT8), (&name, Type::TEXT), (&JsonIn(payload.as_str()), Type::JSONB)];
+        let rows = client.query_typed(&self.sql(SIGNAL), &parameters).await;
+        let rows = rows.map_err(SendError::Database)?;
+        Ok(report(id, rows.first().map_or("", |row| row.get(0))))
+    }
+
+    /// As [`Schema::signal_in`], with sqlx.
+    #[cfg(feature = "sqlx")]
+    pub async fn signal_in_sqlx(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        target: &SignalTarget,
+        name: &str,
+        payload: &Json,
+    ) -> Result<SignalReport, StoreError> {
+        use sqlx::Row as _;
+        check_signal_name(name).map_err(|error| StoreError::Refused(error.to_string()))?;
+        let failed = |error: sqlx::Error| {
+            StoreError::Unavailable(format!("signal {name:?} was not sent to {target}: {error}"))
+        };
+        let id: Option<i64> = match target {
+            SignalTarget::Id(id) => Some(id.0),
+            SignalTarget::UniqueKey { class, key } => {
+                sqlx::query(sqlx::AssertSqlSafe(self.sql(TASK_OF_KEY).into_owned()))
+                    .bind(class.clone())
+                    .bind(key.clone())
+                    .fetch_optional(&mut *connection)
+                    .await
+                    .map_err(failed)?
+                    .map(|row| row.get(0))
+            }
+        };
+        let Some(id) = id else {
+            return Ok(SignalReport { task_id: None, status: SignalStatus::NotFound });
+        };
+        let sql = self.sql(const { statement(SQL, "signal_from_text") }).into_owned();
+        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(id)
+            .bind(name.to_owned())
+            .bind(payload.as_str().to_owned())
+            .fetch_one(connection)
+            .await
+            .map_err(failed)?;
+        Ok(report(id, row.get(0)))
+    }
+}
+
+fn report(id: i64, status: &str) -> SignalReport {
+    let status = SignalStatus::from_token(status).unwrap_or(SignalStatus::NotFound);
+    let task_id = (status != SignalStatus::NotFound).then_some(TaskId(id));
+    SignalReport { task_id, status }
+}
