@@ -3,6 +3,7 @@
 //! A step is recorded once, under the key (task, name), and never changes. See "Durable
 //! tasks" in ARCHITECTURE.md for the protocols.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -115,6 +116,20 @@ fn invalid(what: &'static str, name: &str, rule: &'static str) -> InvalidStepNam
     InvalidStepName { what, name: name.chars().take(NAME_BYTES_MAX).collect(), rule }
 }
 
+/// The name of the step that records the end of the children of a call.
+#[must_use]
+pub fn ended_name(call: &str) -> String {
+    format!("{call}{ENDED}")
+}
+
+/// The call whose end a step of this name records, if it does.
+#[must_use]
+pub fn call_of_ended(name: &str) -> Option<&str> {
+    name.strip_suffix(ENDED)
+}
+
+const ENDED: &str = "#ended";
+
 /// The name of the `nth` step with this name in an attempt; the first has no number.
 #[must_use]
 pub fn numbered(name: &str, nth: u32) -> String {
@@ -149,6 +164,9 @@ pub enum StepContent {
     SleepUntil(Timestamp),
     /// A wait for the signal with the name of the step, at most for this time.
     Wait(Duration),
+    /// Which attempts ended the children of a call, in their order: their outcomes are
+    /// read from these attempts from now on. Recorded as `name#ended`.
+    ChildrenEnded(Vec<i32>),
 }
 
 impl StepContent {
@@ -159,6 +177,17 @@ impl StepContent {
             Self::Result(_) => StepKind::Step,
             Self::SleepFor(_) | Self::SleepUntil(_) => StepKind::Sleep,
             Self::Wait(_) => StepKind::Wait,
+            Self::ChildrenEnded(_) => StepKind::Call,
+        }
+    }
+
+    /// What is stored as its result.
+    #[must_use]
+    pub fn result(&self) -> Option<Cow<'_, Json>> {
+        match self {
+            Self::Result(result) => Some(Cow::Borrowed(result)),
+            Self::ChildrenEnded(attempts) => Json::encode(attempts).ok().map(Cow::Owned),
+            _ => None,
         }
     }
 }
@@ -389,6 +418,8 @@ pub struct SignalReport {
 pub struct ChildOutcome {
     /// The child.
     pub id: TaskId,
+    /// The attempt that ended it; 0 if it has been removed.
+    pub attempt: i32,
     /// Its status; `None` if it has been removed.
     pub status: Option<TaskStatus>,
     /// Its result, if it succeeded.

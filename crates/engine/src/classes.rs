@@ -14,6 +14,7 @@ use task_engine_core::json::Json;
 use task_engine_core::task::{Task, TaskOptions};
 
 use crate::context::Context;
+use crate::durable::run_until_exit;
 use crate::failure::Failure;
 use crate::handler::{BlockingHandler, Handler};
 use crate::hook::{ClassHooks, RegisteredHook};
@@ -128,7 +129,10 @@ impl<S: Send + Sync + 'static> Classes<S> {
         let work = move |parameters: &Json, cx: Context<S>| -> HandlerFuture {
             let decoded = decode::<P>(&class_name, parameters);
             let handler = handler.clone();
-            Box::pin(async move { handler.call(decoded?, cx).await })
+            Box::pin(async move {
+                let attempt = cx.handle.clone();
+                run_until_exit(&attempt, handler.call(decoded?, cx)).await
+            })
         };
         self.add(class.with(name, false, Box::new(work)));
     }
@@ -150,6 +154,7 @@ impl<S: Send + Sync + 'static> Classes<S> {
             let handler = handler.clone();
             Box::pin(async move {
                 let parameters = decoded?;
+                let attempt = cx.handle.clone();
                 let (done, result) = tokio::sync::oneshot::channel();
                 let span = tracing::Span::current();
                 // Not a thread of the runtime, whose shutdown would wait for it.
@@ -161,7 +166,12 @@ impl<S: Send + Sync + 'static> Classes<S> {
                         let _ = done.send(result);
                     },
                 )?;
-                match result.await {
+                let result = result.await;
+                // A durable call has unwound the thread.
+                if let Some(end) = attempt.exit.take() {
+                    return Err(end);
+                }
+                match result {
                     Ok(Ok(result)) => result,
                     Ok(Err(panic)) => Err(panic.into_failure()),
                     Err(gone) => Err(Failure::panic(gone.to_string(), Vec::new())),

@@ -86,11 +86,8 @@
 //!
 //! [`Context::complete_in`]: crate::Context::complete_in
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
 
-use task_engine_core::attempt::AttemptId;
 #[cfg(doc)]
 use task_engine_core::attempt::TaskError;
 use task_engine_core::claim::ClaimId;
@@ -99,37 +96,44 @@ use task_engine_core::json::Json;
 #[cfg(doc)]
 use task_engine_store::error::StoreError;
 
+use crate::attempt_handle::AttemptHandle;
+
 /// Whether an attempt may have completed its task in a transaction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Completing {
-    claim: ClaimId,
-    schema: Arc<str>,
-    pub(crate) began: Instant,
     state: AtomicU8,
 }
 
-const NOT_CALLED: u8 = 0;
-/// Set before anything is written.
+/// Set before anything is written; 0 before that.
 const CALLED: u8 = 1;
 /// The attempt is over for its engine; its code may still run.
 const CLOSED: u8 = 2;
 
 const NO_CLAIM: ClaimId = ClaimId(0);
 
-impl Completing {
-    pub(crate) fn new(claim: ClaimId, schema: Arc<str>) -> Self {
-        Self { claim, schema, began: Instant::now(), state: AtomicU8::new(NOT_CALLED) }
+impl AttemptHandle {
+    pub(crate) fn completion(&self, result: Json) -> Completion {
+        // The code of an attempt that is over may still run. With an unknown claim
+        // the store refuses the completion and aborts the transaction.
+        let claim_id = if self.completing.begin() { self.claim } else { NO_CLAIM };
+        Completion {
+            id: self.id,
+            claim_id,
+            worker: Some(self.worker),
+            began: self.began,
+            result,
+            schema: self.session.schema.clone(),
+        }
     }
+}
 
-    pub(crate) fn completion(&self, id: AttemptId, worker: i32, result: Json) -> Completion {
+impl Completing {
+    /// Before anything is written. False if the attempt is over.
+    fn begin(&self) -> bool {
         let called = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state != CLOSED).then_some(CALLED)
         });
-        // The code of an attempt that is over may still run. With an unknown claim
-        // the store refuses the completion and aborts the transaction.
-        let claim_id = if called.is_ok() { self.claim } else { NO_CLAIM };
-        let (began, schema) = (self.began, self.schema.to_string());
-        Completion { id, claim_id, worker: Some(worker), began, result, schema }
+        called.is_ok()
     }
 
     /// From now on no completion is accepted. True if there may be one.
@@ -141,33 +145,26 @@ impl Completing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use task_engine_core::task::TaskId;
-
-    const ID: AttemptId = AttemptId { task_id: TaskId(1), attempt: 1 };
-
-    fn new() -> Completing {
-        Completing::new(ClaimId(7), "task_engine".into())
-    }
 
     #[test]
     fn attempt_without_completion_is_recorded() {
-        assert!(!new().close());
+        assert!(!Completing::default().close());
     }
 
     #[test]
     fn repeated_completion_is_settled() {
-        let completing = new();
-        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
-        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, ClaimId(7));
+        let completing = Completing::default();
+        assert!(completing.begin());
+        assert!(completing.begin());
         assert!(completing.close());
     }
 
     /// From a thread that survives a forced stop, or a task that a handler spawned.
     #[test]
     fn completion_after_end_is_refused() {
-        let completing = new();
+        let completing = Completing::default();
         assert!(!completing.close());
-        assert_eq!(completing.completion(ID, 0, Json::null()).claim_id, NO_CLAIM);
+        assert!(!completing.begin());
         assert!(!completing.close());
     }
 }

@@ -16,7 +16,7 @@ use task_engine_core::traceparent::Traceparent;
 use task_engine_store::error::StoreError;
 use tokio_util::sync::CancellationToken;
 
-use crate::complete::Completing;
+use crate::attempt_handle::AttemptHandle;
 use crate::create::Create;
 use crate::hooks::Extensions;
 use crate::progress::AttemptReporter;
@@ -62,7 +62,7 @@ pub struct Context<S> {
     pub(crate) worker: i32,
     pub(crate) cancelled: CancellationToken,
     pub(crate) reporter: Arc<AttemptReporter>,
-    pub(crate) completing: Arc<Completing>,
+    pub(crate) handle: Arc<AttemptHandle>,
     /// The span of this execution, if it is one of OpenTelemetry.
     pub(crate) traceparent: Option<Box<Traceparent>>,
     pub(crate) on_demand: OnceLock<Box<OnDemand>>,
@@ -189,7 +189,7 @@ impl<S> Context<S> {
     pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
         let result = Json::encode(result)
             .map_err(|error| StoreError::InvalidData(format!("the result: {error}")))?;
-        Ok(self.completing.completion(self.id, self.worker, result))
+        Ok(self.handle.completion(result))
     }
 
     /// Whether the attempt should end: a user cancelled the task, its time limit is
@@ -253,7 +253,7 @@ impl<S> Clone for Context<S> {
             worker: self.worker,
             cancelled: self.cancelled.clone(),
             reporter: self.reporter.clone(),
-            completing: self.completing.clone(),
+            handle: self.handle.clone(),
             traceparent: self.traceparent.clone(),
             on_demand: {
                 // Clones share what hooks add, also later.

@@ -18,22 +18,24 @@ use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::retry::{DELAY_MAX, RetryOverride, RetryRule};
 use task_engine_core::secret::Redactor;
+use task_engine_core::step::{Suspension, is_awaited, retry_number_after};
 use task_engine_core::task::TaskStatus;
 use task_engine_store::claim::ClaimedTask;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::attempt_handle::AttemptHandle;
 use crate::classes::Class;
-use crate::complete::Completing;
 use crate::context::Context;
+use crate::durable::{SessionHandle, SuspendRequest};
 use crate::hook;
 use crate::panic::{Guarded, guarded};
 use crate::pools::FreeWorkers;
 use crate::progress::{AttemptReporter, ReportWriter};
 use crate::rollup::EndingLabels;
 use crate::running::RunningAttempts;
-use crate::settle::PendingCompletion;
+use crate::settle::{PendingCompletion, PendingEnding};
 use crate::tasks::TaskEngine;
 use crate::trace;
 
@@ -47,10 +49,9 @@ pub(crate) struct AttemptContext<S> {
     pub(crate) instance: InstanceId,
     pub(crate) running: Arc<RunningAttempts>,
     pub(crate) endings: UnboundedSender<(AttemptRecord, EndingLabels)>,
-    /// Endings of attempts that may have completed their tasks in a transaction.
-    pub(crate) pending_completions: UnboundedSender<PendingCompletion>,
-    /// Where the store has its tables.
-    pub(crate) schema: Arc<str>,
+    /// Endings that depend on transactions of the application.
+    pub(crate) pending: UnboundedSender<PendingEnding>,
+    pub(crate) session: Arc<SessionHandle>,
     pub(crate) free_workers: FreeWorkers,
     pub(crate) reports: Arc<ReportWriter>,
     /// Cancelled when the engine must end now.
@@ -69,7 +70,8 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
     context.running.begin(task.id, token.clone());
     let secrets = Redactor::of(&task.parameters, &task.context, &class.options.secret);
     let reporter = context.reports.reporter(task.id, secrets);
-    let completing = Arc::new(Completing::new(claim, context.schema.clone()));
+    let session = context.session.clone();
+    let handle = Arc::new(AttemptHandle::new(task.id, claim, worker, class.blocking, session));
     let span = trace::execution(&task, worker);
     let cx = Context {
         state: context.state.clone(),
@@ -81,7 +83,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         worker,
         cancelled: token.clone(),
         reporter: reporter.clone(),
-        completing: completing.clone(),
+        handle: handle.clone(),
         traceparent: trace::traceparent(&span).map(Box::new),
         on_demand: OnceLock::new(),
     };
@@ -92,8 +94,7 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         task,
         worker,
         reporter,
-        started: completing.began,
-        completing,
+        handle,
         cancel_response: None,
         span,
         done: false,
@@ -119,8 +120,7 @@ struct AttemptGuard<S: Send + Sync + 'static> {
     task: ClaimedTask,
     worker: i32,
     reporter: Arc<AttemptReporter>,
-    completing: Arc<Completing>,
-    started: Instant,
+    handle: Arc<AttemptHandle>,
     /// How the code reacted to a cancel request.
     cancel_response: Option<CancelResponse>,
     span: Span,
@@ -215,24 +215,35 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
     fn hand_over(&mut self, mut end: AttemptEnd) {
         let span = self.span.clone();
         let _inside = span.enter();
-        let lasted = self.started.elapsed();
+        let lasted = self.handle.began.elapsed();
         if let Some(error) = end.error_mut() {
             self.reporter.secrets.error(error);
         }
         trace::ended(&self.span, &end);
         self.context.running.end(self.task.id);
         self.reporter.close();
-        let labels = EndingLabels { class: self.class.number, due_at: self.task.due_at };
+        let awaited = is_awaited(&self.task.context);
+        let labels = EndingLabels { class: self.class.number, due_at: self.task.due_at, awaited };
         // The channels outlive all attempts.
-        let may_have_completed = self.completing.close();
+        let may_have_completed = self.handle.completing.close();
+        let suspension = self.suspension(&end);
         if may_have_completed {
+            let replaced = matches!(end, AttemptEnd::Success(_)) || suspension.is_some();
             let succeeded = matches!(end, AttemptEnd::Success(_));
             // What counts if the completion turns out not to be committed.
-            let end = if succeeded { AttemptEnd::not_committed() } else { end };
+            let end = if replaced { AttemptEnd::not_committed() } else { end };
             let next = self.decide_next(&end);
             let ending = self.ending(end, next, lasted);
             let pending = PendingCompletion { ending, labels, succeeded };
-            let _ = self.context.pending_completions.send(pending);
+            let _ = self.context.pending.send(PendingEnding::Completion(Box::new(pending)));
+        } else if let Some(request) = suspension {
+            let next = self.decide_next(&end);
+            self.log(&end, next, lasted);
+            let SuspendRequest { until, signals, awaits_children } = request;
+            let record = self.ending(end, next, lasted);
+            let suspension = Suspension { record, until, signals, awaits_children };
+            let pending = PendingEnding::Suspension(Box::new(suspension), labels);
+            let _ = self.context.pending.send(pending);
         } else {
             let next = self.decide_next(&end);
             self.log(&end, next, lasted);
@@ -257,6 +268,13 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
         }
     }
 
+    /// What the task waits for besides the time, if the attempt ends because of that.
+    fn suspension(&self, end: &AttemptEnd) -> Option<SuspendRequest> {
+        let request = self.handle.used_steps()?.take_suspension()?;
+        let wakes = !request.signals.is_empty() || request.awaits_children;
+        (matches!(end, AttemptEnd::Snoozed(..)) && wakes).then_some(request)
+    }
+
     /// What follows, with the retry rule of the class, the task and the engine.
     fn decide_next(&self, end: &AttemptEnd) -> NextState {
         let mut rule = self.class.options.retry;
@@ -267,7 +285,8 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
                 self.task.id.task_id
             ),
         }
-        let (number, chance) = (self.task.retry_number, chance(&rule));
+        let number = self.retry_number(&rule);
+        let chance = chance(&rule);
         let function = self.class.retry.as_ref().map(|function| {
             move |error: &TaskError| {
                 guarded(|| function(number, error)).unwrap_or_else(|_| {
@@ -281,6 +300,12 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
         });
         let function = function.as_ref().map(|function| function as &dyn Fn(&TaskError) -> _);
         decide_end(end, self.task.id.attempt, number, &RetryPolicy { rule, function, chance })
+    }
+
+    /// Retries are counted anew after an attempt that recorded a step.
+    fn retry_number(&self, rule: &RetryRule) -> u32 {
+        let progress = self.handle.has_recorded_steps();
+        retry_number_after(progress, self.task.retry_number, rule)
     }
 
     fn log(&self, end: &AttemptEnd, next: NextState, lasted: Duration) {
@@ -310,7 +335,7 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
             }
         }
         match next {
-            NextState::Wait { after, retry_number } if retry_number > self.task.retry_number => {
+            NextState::Wait { after, retry_number } if is_retried(end) => {
                 tracing::info!(
                     "Worker {worker} task {id} will be retried in {:.0} s (retry {retry_number})",
                     after.as_secs_f64()
@@ -339,6 +364,14 @@ impl<S: Send + Sync + 'static> Drop for AttemptGuard<S> {
             AttemptEnd::released()
         });
     }
+}
+
+/// Whether an attempt that ends like this uses a retry, if its task goes on.
+fn is_retried(end: &AttemptEnd) -> bool {
+    !matches!(
+        end,
+        AttemptEnd::Snoozed(..) | AttemptEnd::Released(_) | AttemptEnd::NeverStarted(_)
+    )
 }
 
 /// Why a failed task is not retried.

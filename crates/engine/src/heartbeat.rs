@@ -10,6 +10,7 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::display::{count, span};
 use task_engine_core::instance::{InstanceId, Recovery};
 use task_engine_core::recovery::Reclaim;
+use task_engine_core::task::TaskId;
 use task_engine_store::contract::HeartbeatReply;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -33,6 +34,9 @@ pub(crate) struct Heartbeat {
     pub(crate) wake_ups: Arc<WakeUps>,
     pub(crate) rollups: Arc<Rollups>,
 }
+
+/// How many suspended tasks are looked at with a heartbeat.
+const SUSPENDED_PAGE: u32 = 1000;
 
 /// After an error the next heartbeat comes sooner than usual.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -120,6 +124,19 @@ impl Heartbeat {
             warn_on_error(self.store.cancel(&reply.lingering).await.map(drop));
         }
         self.recover_dead_instances(reply, state).await;
+        if reply.tasks_suspended {
+            self.resume_missed(state).await;
+        }
+    }
+
+    /// Suspended tasks that an engine could not resume before it died: some with every
+    /// heartbeat, in the order of their ids.
+    async fn resume_missed(&self, state: &mut RecoveryState) {
+        let after = state.suspended_after.unwrap_or(TaskId(0));
+        match self.store.resume_missed(after, SUSPENDED_PAGE).await {
+            Ok(last) => state.suspended_after = last,
+            Err(error) => warn_on_error(Err(error)),
+        }
     }
 
     /// A claim is unknown only if it was unknown before and after the heartbeat: in
@@ -215,6 +232,8 @@ struct RecoveryState {
     expired: HashMap<InstanceId, Instant>,
     warned_dead: HashSet<InstanceId>,
     warned_classes: HashSet<String>,
+    /// Where the search for suspended tasks continues.
+    suspended_after: Option<TaskId>,
 }
 
 /// Everything is tried again with the next heartbeat.

@@ -32,6 +32,7 @@
 //! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`RunningEngine`] |
 //! | run tasks regularly | [`Schedule`] |
 //! | make an effect in your own database happen exactly once | [`complete`] |
+//! | write processes that last for days and survive crashes | [`durable`] |
 //! | put code around executions, or around creation | [`Hook`], [`hooks`], [`CreationHook`] |
 //! | test it | [`testing`] |
 //! | read tasks back, search, repair | [`Store`], [`store`] |
@@ -70,12 +71,16 @@
 // - `pools`: which workers serve which queues;
 // - `dispatch` → `execute` → `record`: the path of a task through an engine;
 //   `complete`, `settle`: an end in a transaction of the application;
+// - `durable`: steps, sleeps, signals and awaited children; `attempt_handle`: what the parts
+//   of one attempt share;
 // - `heartbeat`, `admission`, `recover`, `wake_up`, `schedule`, `progress`, `rollup`, `retention`:
 //   background work; `stop`: how it ends;
 // - `hook`, `hooks`: code around executions;
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 #[cfg(feature = "engine")]
 mod admission;
+#[cfg(feature = "engine")]
+mod attempt_handle;
 #[cfg(feature = "engine")]
 mod backoff;
 #[cfg(feature = "engine")]
@@ -91,6 +96,8 @@ pub mod creation_hook;
 mod database_url;
 #[cfg(feature = "engine")]
 mod dispatch;
+#[cfg(feature = "engine")]
+pub mod durable;
 #[cfg(feature = "engine")]
 mod engine;
 #[cfg(feature = "engine")]
@@ -193,6 +200,7 @@ pub use task_engine_core::json::{InvalidJson, Json};
 pub use task_engine_core::progress::LogLevel;
 pub use task_engine_core::retry::{RetryOverride, RetryRule};
 pub use task_engine_core::schedule::{Missed, Overlap, Schedule};
+pub use task_engine_core::step::{SignalReport, SignalStatus, SignalTarget};
 pub use task_engine_core::task::{
     Due, InvalidTask, NewTask, Task, TaskId, TaskOptions, TaskStatus,
 };

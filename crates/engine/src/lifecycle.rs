@@ -8,6 +8,7 @@ use task_engine_core::queue::Pool;
 use task_engine_core::secret;
 use tokio::sync::oneshot;
 
+use crate::durable::InjectedFailures;
 use crate::engine::{Engine, Settings};
 use crate::engine_error::EngineError;
 use crate::pools;
@@ -156,6 +157,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
             pools,
             stop: self.stop,
             handlers: tokio::runtime::Handle::current(),
+            injected_failures: InjectedFailures::default(),
         })
     }
 

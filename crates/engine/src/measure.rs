@@ -6,6 +6,8 @@
 //! | `task_engine_claims_total` | claims that returned tasks |
 //! | `task_engine_claimed_tasks` | tasks per such claim |
 //! | `task_engine_recorded_tasks` | endings per write |
+//! | `task_engine_recorded_steps_total` | recorded steps of durable tasks |
+//! | `task_engine_suspensions_total` | suspensions until a signal or the end of children |
 //! | `task_engine_wake_ups_total` | wake-ups of idle pools of workers |
 //! | `task_engine_heartbeats_total` | heartbeats, by `outcome`: `ok` or `failed` |
 //! | `task_engine_heartbeat_seconds` | round trip of a heartbeat |
@@ -27,6 +29,14 @@ mod imp {
         metrics::histogram!("task_engine_recorded_tasks").record(tasks as f64);
     }
 
+    pub(crate) fn steps_recorded(steps: usize) {
+        metrics::counter!("task_engine_recorded_steps_total").increment(steps as u64);
+    }
+
+    pub(crate) fn suspended() {
+        metrics::counter!("task_engine_suspensions_total").increment(1);
+    }
+
     pub(crate) fn woken() {
         metrics::counter!("task_engine_wake_ups_total").increment(1);
     }
@@ -46,8 +56,10 @@ mod imp {
 
     pub(crate) fn claimed(_: usize) {}
     pub(crate) fn recorded(_: usize) {}
+    pub(crate) fn steps_recorded(_: usize) {}
+    pub(crate) fn suspended() {}
     pub(crate) fn woken() {}
     pub(crate) fn heartbeat(_: bool, _: Duration) {}
 }
 
-pub(crate) use imp::{claimed, heartbeat, recorded, woken};
+pub(crate) use imp::{claimed, heartbeat, recorded, steps_recorded, suspended, woken};

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptId, AttemptRecord, TaskError};
+use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState, TaskError};
 use task_engine_core::display::span;
+use task_engine_core::task::TaskId;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::backoff::Backoff;
 use crate::claims::Claims;
@@ -31,6 +32,8 @@ pub(crate) struct ResultRecorder {
     pub(crate) unrecorded: Arc<UnrecordedAttempts>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
+    /// Where awaited tasks that have ended go.
+    pub(crate) ended_children: UnboundedSender<TaskId>,
     /// Attempts of the current write that are not counted in the rollups: not
     /// recorded, or ended before by recovery.
     pub(crate) uncounted: Vec<AttemptId>,
@@ -107,6 +110,7 @@ impl ResultRecorder {
                 rest = after;
             }
             self.unrecorded.recorded(count);
+            send_ended_children(&self.ended_children, &gathered, &labels);
             self.rollups.count(&gathered, &labels, &self.uncounted);
             self.uncounted.clear();
             gathered.clear();
@@ -205,6 +209,20 @@ impl ResultRecorder {
 /// unreachable store comes back by itself; one that refuses needs an operator.
 pub(crate) fn gives_up(phase: Phase, error: &StoreError) -> bool {
     phase >= Phase::Forced || (phase >= Phase::Draining && !error.is_temporary())
+}
+
+/// Tells which awaited tasks have ended, after their ends are committed. An end that could
+/// not be recorded is harmless here: a parent looks at the stored end.
+pub(crate) fn send_ended_children(
+    to: &UnboundedSender<TaskId>,
+    endings: &[AttemptRecord],
+    labels: &[EndingLabels],
+) {
+    for (ending, labels) in endings.iter().zip(labels) {
+        if labels.awaited && matches!(ending.next, NextState::End(_)) {
+            let _ = to.send(ending.id.task_id);
+        }
+    }
 }
 
 /// How many of these go into one statement; at least one.

@@ -35,6 +35,8 @@ pub(crate) type ClassNumber = usize;
 /// What the counts need to know about an ending, besides what is recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndingLabels {
+    /// Whether the parent of the task waits for its end.
+    pub(crate) awaited: bool,
     pub(crate) class: ClassNumber,
     /// When its task became due.
     pub(crate) due_at: Timestamp,

@@ -26,6 +26,7 @@ use crate::backoff::Backoff;
 use crate::claims::Claims;
 use crate::classes::Classes;
 use crate::dispatch::Dispatcher;
+use crate::durable::{InjectedFailures, SessionHandle, resume_parents, write_steps};
 use crate::engine::Settings;
 use crate::engine_error::EngineError;
 use crate::execute::{AttemptContext, GRACE};
@@ -58,6 +59,8 @@ pub(crate) struct PreparedEngine<S> {
     pub(crate) pools: Vec<Pool>,
     pub(crate) stop: StopHandle,
     pub(crate) handlers: Handle,
+    /// Failures that a test injects into steps.
+    pub(crate) injected_failures: InjectedFailures,
 }
 
 impl<S: Send + Sync + 'static> PreparedEngine<S> {
@@ -388,7 +391,13 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         let reports = ReportWriter::new(self.store.clone());
         let rollups = Rollups::new(self.store.clone(), instance, self.classes.by_number());
         let (endings, to_record) = mpsc::unbounded_channel();
-        let (pending_completions, to_settle) = mpsc::unbounded_channel();
+        let (pending, to_settle) = mpsc::unbounded_channel();
+        let (ended_children, parents) = mpsc::unbounded_channel();
+        let (handle, step_requests) = SessionHandle::new(
+            self.store.clone(),
+            self.handlers.clone(),
+            self.injected_failures.clone(),
+        );
         let recorder = ResultRecorder {
             store: self.store.clone(),
             claims: claims.clone(),
@@ -396,6 +405,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             unrecorded: unrecorded.clone(),
             reports: reports.clone(),
             rollups: rollups.clone(),
+            ended_children: ended_children.clone(),
             uncounted: Vec::new(),
             stopping_since: None,
         };
@@ -406,6 +416,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             unrecorded: unrecorded.clone(),
             reports: reports.clone(),
             rollups: rollups.clone(),
+            ended_children,
             last_error: None,
         };
         let context = Arc::new(AttemptContext {
@@ -414,14 +425,22 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             instance,
             running: running.clone(),
             endings,
-            pending_completions,
-            schema: self.store.schema_name().into(),
+            pending,
+            session: Arc::new(handle),
             free_workers,
             reports: reports.clone(),
             forced,
         });
+        let (steps_store, parents_store) = (self.store.clone(), self.store.clone());
         let recording = async move {
-            let (recorded, settled) = tokio::join!(recorder.run(to_record), settler.run(to_settle));
+            // Code of an attempt that is over may keep its context, so this has no end.
+            let mut background = BackgroundTasks::default();
+            background.spawn(write_steps(steps_store, step_requests));
+            let (recorded, settled, ()) = tokio::join!(
+                recorder.run(to_record),
+                settler.run(to_settle),
+                resume_parents(parents_store, parents)
+            );
             recorded.and(&settled)
         };
         (EngineSession { context, claims, unrecorded, reports, rollups }, recording)

@@ -1,26 +1,48 @@
-//! The settler asks the store whether attempts that called `complete_in` have
-//! completed their tasks; if not, they have failed. It runs apart from the
-//! recorder: such a transaction may still be open, and other results must not wait
-//! for it.
+//! The settler records endings that depend on transactions of the application. It asks the
+//! store whether attempts that called `complete_in` have completed their tasks; if not, they
+//! have failed. And it suspends tasks, which waits for a transaction that sends them a signal.
+//! It runs apart from the recorder: such a transaction may still be open, and other results
+//! must not wait for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::{AttemptRecord, NextState, TaskError};
 use task_engine_core::completion::SettleOutcome;
-use task_engine_core::task::TaskStatus;
+use task_engine_core::step::{SuspendOutcome, Suspension};
+use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::backoff::Backoff;
 use crate::claims::Claims;
 use crate::progress::ReportWriter;
-use crate::record::{RecordTotals, STOP_TIMEOUT, UnrecordedAttempts, gives_up, was_released};
+use crate::record::{
+    RecordTotals, STOP_TIMEOUT, UnrecordedAttempts, gives_up, send_ended_children, was_released,
+};
 use crate::rollup::{EndingLabels, Rollups};
 use crate::stop::{Phase, StopSignal};
 
 const BATCH_MAX: usize = 1000;
+
+/// An ending that depends on a transaction of the application.
+#[derive(Debug)]
+pub(crate) enum PendingEnding {
+    /// The attempt called `complete_in`.
+    Completion(Box<PendingCompletion>),
+    /// The task waits for a signal or for its children.
+    Suspension(Box<Suspension>, EndingLabels),
+}
+
+impl PendingEnding {
+    fn record(&self) -> &AttemptRecord {
+        match self {
+            Self::Completion(completion) => &completion.ending,
+            Self::Suspension(suspension, _) => &suspension.record,
+        }
+    }
+}
 
 /// An attempt that has returned after it called `complete_in`.
 #[derive(Debug)]
@@ -39,6 +61,8 @@ pub(crate) struct Settler {
     pub(crate) unrecorded: Arc<UnrecordedAttempts>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
+    /// Where awaited tasks that have ended go, and children that a suspended task watches.
+    pub(crate) ended_children: UnboundedSender<TaskId>,
     /// The last error of the store, if its last answer was one.
     pub(crate) last_error: Option<StoreError>,
 }
@@ -47,7 +71,7 @@ impl Settler {
     /// Settles attempts until the last sender is gone and none is open.
     pub(crate) async fn run(
         mut self,
-        mut pending: UnboundedReceiver<PendingCompletion>,
+        mut pending: UnboundedReceiver<PendingEnding>,
     ) -> RecordTotals {
         let mut totals = RecordTotals::default();
         let (mut new, mut open) = (Vec::new(), Vec::new());
@@ -91,11 +115,96 @@ impl Settler {
     /// Returns those that could not be settled yet.
     async fn settle(
         &mut self,
+        batch: Vec<PendingEnding>,
+        totals: &mut RecordTotals,
+    ) -> Vec<PendingEnding> {
+        let endings: Vec<AttemptRecord> = batch.iter().map(|one| one.record().clone()).collect();
+        self.reports.flush_before(&endings).await;
+        let (mut completions, mut suspensions) = (Vec::new(), Vec::new());
+        for one in batch {
+            match one {
+                PendingEnding::Completion(completion) => completions.push(*completion),
+                PendingEnding::Suspension(suspension, labels) => {
+                    suspensions.push((*suspension, labels));
+                }
+            }
+        }
+        let mut open = Vec::new();
+        if !completions.is_empty() {
+            let left = self.complete(completions, totals).await.into_iter();
+            open.extend(left.map(|one| PendingEnding::Completion(Box::new(one))));
+        }
+        if !suspensions.is_empty() {
+            let left = self.suspend(suspensions, totals).await.into_iter();
+            open.extend(left.map(|(one, labels)| PendingEnding::Suspension(Box::new(one), labels)));
+        }
+        open
+    }
+
+    /// Suspends tasks. Returns those that another transaction holds.
+    async fn suspend(
+        &mut self,
+        batch: Vec<(Suspension, EndingLabels)>,
+        totals: &mut RecordTotals,
+    ) -> Vec<(Suspension, EndingLabels)> {
+        let suspensions: Vec<Suspension> = batch.iter().map(|(one, _)| one.clone()).collect();
+        let outcomes = match self.store.suspend(&suspensions).await {
+            Ok(outcomes) => outcomes,
+            Err(StoreError::InvalidData(why)) => {
+                for (one, _) in &batch {
+                    tracing::error!("the end of {} cannot be recorded: {why}", one.record.id);
+                }
+                self.unrecorded.recorded(batch.len());
+                totals.unrecorded += batch.len();
+                return Vec::new();
+            }
+            Err(error) => {
+                tracing::warn!("{} results are kept until the store answers: {error}", batch.len());
+                self.last_error = Some(error);
+                return batch;
+            }
+        };
+        self.last_error = None;
+        let (mut open, mut counted, mut counted_labels) = (Vec::new(), Vec::new(), Vec::new());
+        for ((one, labels), outcome) in batch.into_iter().zip(outcomes) {
+            match outcome {
+                SuspendOutcome::Open => {
+                    tracing::debug!(
+                        "{}: another transaction holds its task; asking again",
+                        one.record.id
+                    );
+                    open.push((one, labels));
+                    continue;
+                }
+                SuspendOutcome::Late => tracing::warn!(
+                    "{} returned after its end was recorded; its result is kept as evidence and changes nothing",
+                    one.record.id
+                ),
+                SuspendOutcome::Suspended(watching) => {
+                    // The child may have ended before the watch was committed.
+                    if let Some(child) = watching {
+                        let _ = self.ended_children.send(child);
+                    }
+                    crate::measure::suspended();
+                    counted_labels.push(labels);
+                    counted.push(one.record.clone());
+                }
+            }
+            self.claims.recorded(std::iter::once(one.record.claim_id));
+            self.unrecorded.recorded(1);
+        }
+        self.rollups.count(&counted, &counted_labels, &[]);
+        self.sweep().await;
+        open
+    }
+
+    /// Returns the completions that could not be settled yet.
+    async fn complete(
+        &mut self,
         batch: Vec<PendingCompletion>,
         totals: &mut RecordTotals,
     ) -> Vec<PendingCompletion> {
         let endings: Vec<AttemptRecord> = batch.iter().map(|one| one.ending.clone()).collect();
-        self.reports.flush_before(&endings).await;
         let settled = match self.store.settle(&endings).await {
             Ok(settled) => settled,
             // One that is refused must not delay the others.
@@ -108,7 +217,7 @@ impl Settler {
             Err(StoreError::InvalidData(_)) => {
                 let mut open = Vec::new();
                 for one in batch {
-                    open.extend(Box::pin(self.settle(vec![one], totals)).await);
+                    open.extend(Box::pin(self.complete(vec![one], totals)).await);
                 }
                 return open;
             }
@@ -136,6 +245,7 @@ impl Settler {
                 counted.push(one.into_counted(settled));
             }
         }
+        send_ended_children(&self.ended_children, &counted, &labels);
         self.rollups.count(&counted, &labels, &[]);
         self.sweep().await;
         open

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use task_engine_core::flow;
 use task_engine_core::flow::Origin;
+use task_engine_core::json::Json;
+use task_engine_core::step::{SignalReport, SignalTarget};
 use task_engine_core::task::{NewTask, Task, TaskDetails, TaskId, TaskListQuery, TaskRow};
 use task_engine_core::traceparent::Traceparent;
 use task_engine_core::unique::Creation;
@@ -243,10 +245,50 @@ impl TaskEngine {
         task
     }
 
+    /// Sends a signal to a durable task, by its id or by its class and unique key: see
+    /// [`Context::wait_for`](crate::Context::wait_for). The first signal of a name counts. A
+    /// signal that arrives before the task waits for it is kept.
+    ///
+    /// ```no_run
+    /// # use task_engine::{TaskEngine, TaskId, SignalStatus};
+    /// # async fn example(tasks: TaskEngine) -> Result<(), Box<dyn std::error::Error>> {
+    /// let sent = tasks.signal(TaskId(7), "approved", &"ada").await?;
+    /// assert!(sent.status.is_accepted());
+    /// # Ok(()) }
+    /// ```
+    pub async fn signal(
+        &self,
+        target: impl Into<SignalTarget>,
+        name: &str,
+        payload: &impl serde::Serialize,
+    ) -> Result<SignalReport, StoreError> {
+        let payload = signal_payload(payload)?;
+        self.store.signal(&target.into(), name, &payload).await
+    }
+
+    /// The same in a transaction of the application: the task receives the signal when the
+    /// transaction commits, and stays locked until then. With the PostgreSQL drivers it
+    /// returns a future; with rusqlite, the result itself.
+    pub fn signal_in<X: Transaction>(
+        &self,
+        transaction: X,
+        target: impl Into<SignalTarget>,
+        name: &str,
+        payload: &impl serde::Serialize,
+    ) -> X::Answer<Result<SignalReport, StoreError>> {
+        let schema = self.store.schema_name();
+        transaction.signal(schema, target.into(), name.to_owned(), signal_payload(payload))
+    }
+
     /// Cancels a task: at once if it waits, by request if it runs. The execution of a
     /// running task shows later how its code reacted.
     pub async fn cancel(&self, id: TaskId) -> Result<CancelReport, StoreError> {
         let reports = self.store.cancel(&[id]).await?;
         Ok(reports.first().copied().unwrap_or(CancelReport::NotFound))
     }
+}
+
+fn signal_payload(payload: &impl serde::Serialize) -> Result<Json, StoreError> {
+    Json::encode(payload)
+        .map_err(|error| StoreError::InvalidData(format!("the payload of the signal: {error}")))
 }

@@ -51,6 +51,19 @@ pub(crate) fn execution(task: &ClaimedTask, worker: i32) -> Span {
     span
 }
 
+/// The span of one step, under that of its execution.
+pub(crate) fn step(name: &str) -> Span {
+    macro_rules! span {
+        ($($otel:tt)*) => {
+            tracing::info_span!(target: "task_engine::step", "step", $($otel)* step.name = name)
+        };
+    }
+    #[cfg(feature = "otlp")]
+    return span!(otel.name = %format_args!("step {name}"),);
+    #[cfg(not(feature = "otlp"))]
+    return span!();
+}
+
 /// Records on the span of an execution how it ended.
 pub(crate) fn ended(span: &Span, end: &AttemptEnd) {
     if span.is_disabled() {

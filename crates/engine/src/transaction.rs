@@ -1,6 +1,8 @@
 //! Transactions of the application in the database of the tasks.
 
 use task_engine_core::completion::Completion;
+use task_engine_core::json::Json;
+use task_engine_core::step::{SignalReport, SignalTarget};
 use task_engine_core::task::NewTask;
 use task_engine_core::unique::Creation;
 use task_engine_store::error::StoreError;
@@ -30,6 +32,16 @@ pub trait Transaction: sealed::Sealed + Sized {
         completion: Result<Completion, StoreError>,
     ) -> Self::Answer<Result<(), StoreError>>;
 
+    /// Sends a signal, if its payload could be encoded.
+    #[doc(hidden)]
+    fn signal(
+        self,
+        schema: &str,
+        target: SignalTarget,
+        name: String,
+        payload: Result<Json, StoreError>,
+    ) -> Self::Answer<Result<SignalReport, StoreError>>;
+
     /// Changes the value of an answer.
     #[doc(hidden)]
     fn map<T: Send + 'static, U: Send + 'static>(
@@ -45,7 +57,7 @@ mod sealed {
 /// A driver whose calls are futures. `$connection` makes what the store's functions take.
 #[cfg(feature = "postgres")]
 macro_rules! asynchronous {
-    ($a:lifetime, $transaction:ty, |$this:ident| $connection:expr, $create:ident, $complete:ident) => {
+    ($a:lifetime, $transaction:ty, |$this:ident| $connection:expr, $create:ident, $complete:ident, $signal:ident) => {
         impl<$a> sealed::Sealed for $transaction {}
 
         impl<$a> Transaction for $transaction {
@@ -72,6 +84,20 @@ macro_rules! asynchronous {
                 })
             }
 
+            fn signal(
+                self,
+                schema: &str,
+                target: SignalTarget,
+                name: String,
+                payload: Result<Json, StoreError>,
+            ) -> Self::Answer<Result<SignalReport, StoreError>> {
+                let schema = Schema::named(schema);
+                let $this = self;
+                Box::pin(async move {
+                    schema?.$signal($connection, &target, &name, &payload?).await
+                })
+            }
+
             fn map<T: Send + 'static, U: Send + 'static>(
                 answer: Self::Answer<T>,
                 change: impl FnOnce(T) -> U + Send + 'static,
@@ -88,10 +114,13 @@ mod postgres {
 
     use task_engine_postgres::{Schema, tokio_postgres};
 
-    use super::{Completion, CreateError, Creation, NewTask, StoreError, Transaction, sealed};
+    use super::{
+        Completion, CreateError, Creation, Json, NewTask, SignalReport, SignalTarget, StoreError,
+        Transaction, sealed,
+    };
 
-    asynchronous!('a, &'a tokio_postgres::Transaction<'_>, |tx| tx, create_each_in, complete_in);
-    asynchronous!('a, &'a mut tokio_postgres::Transaction<'_>, |tx| &*tx, create_each_in, complete_in);
+    asynchronous!('a, &'a tokio_postgres::Transaction<'_>, |tx| tx, create_each_in, complete_in, signal_in);
+    asynchronous!('a, &'a mut tokio_postgres::Transaction<'_>, |tx| &*tx, create_each_in, complete_in, signal_in);
 }
 
 #[cfg(feature = "sqlx")]
@@ -100,23 +129,30 @@ mod sqlx {
 
     use task_engine_postgres::{Schema, sqlx};
 
-    use super::{Completion, CreateError, Creation, NewTask, StoreError, Transaction, sealed};
+    use super::{
+        Completion, CreateError, Creation, Json, NewTask, SignalReport, SignalTarget, StoreError,
+        Transaction, sealed,
+    };
 
-    asynchronous!('a, &'a mut sqlx::PgConnection, |tx| tx, create_each_in_sqlx, complete_in_sqlx);
+    asynchronous!('a, &'a mut sqlx::PgConnection, |tx| tx, create_each_in_sqlx, complete_in_sqlx, signal_in_sqlx);
     asynchronous!(
         'a,
         &'a mut sqlx::Transaction<'_, sqlx::Postgres>,
         |tx| &mut **tx,
         create_each_in_sqlx,
-        complete_in_sqlx
+        complete_in_sqlx,
+        signal_in_sqlx
     );
 }
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use task_engine_sqlite::{complete_in, create_each_in, rusqlite};
+    use task_engine_sqlite::{complete_in, create_each_in, rusqlite, signal_in};
 
-    use super::{Completion, CreateError, Creation, NewTask, StoreError, Transaction, sealed};
+    use super::{
+        Completion, CreateError, Creation, Json, NewTask, SignalReport, SignalTarget, StoreError,
+        Transaction, sealed,
+    };
 
     macro_rules! immediate {
         ($($transaction:ty),*) => {$(
@@ -138,6 +174,16 @@ mod sqlite {
                     completion: Result<Completion, StoreError>,
                 ) -> Result<(), StoreError> {
                     complete_in(self, &completion?)
+                }
+
+                fn signal(
+                    self,
+                    _: &str,
+                    target: SignalTarget,
+                    name: String,
+                    payload: Result<Json, StoreError>,
+                ) -> Result<SignalReport, StoreError> {
+                    signal_in(self, &target, &name, &payload?)
                 }
 
                 fn map<T: Send + 'static, U: Send + 'static>(

@@ -1,9 +1,11 @@
 //! Durable tasks: recorded steps, and steps that create child tasks. Suspension, signals and
 //! parents are in `suspend`.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
+use task_engine_core::json::Json;
 use task_engine_core::step::{
     NewCall, NewStep, SignalRow, StepContent, StepKind, StepOutcome, StepRow, TaskSteps,
 };
@@ -216,7 +218,7 @@ struct StepColumns<'a> {
     names: Vec<&'a str>,
     numbers: Vec<i32>,
     kinds: Vec<&'static str>,
-    results: Vec<Option<JsonIn<'a>>>,
+    results: Vec<Option<Cow<'a, Json>>>,
     took: Vec<i64>,
     lasts: Vec<Option<i64>>,
     untils: Vec<Option<Timestamp>>,
@@ -231,13 +233,7 @@ impl<'a> StepColumns<'a> {
             names: steps.iter().map(|step| step.name.as_str()).collect(),
             numbers: steps.iter().map(|s| i32::try_from(s.number).unwrap_or(i32::MAX)).collect(),
             kinds: steps.iter().map(|step| step.content.kind().as_str()).collect(),
-            results: steps
-                .iter()
-                .map(|step| match &step.content {
-                    StepContent::Result(result) => Some(JsonIn(result.as_str())),
-                    _ => None,
-                })
-                .collect(),
+            results: steps.iter().map(|step| step.content.result()).collect(),
             took: steps.iter().map(|step| micros(step.lasted)).collect(),
             lasts: steps
                 .iter()
@@ -261,6 +257,8 @@ impl<'a> StepColumns<'a> {
         client: &PooledConnection,
         statement: &str,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let results: Vec<Option<JsonIn<'_>>> =
+            self.results.iter().map(|result| result.as_ref().map(|json| JsonIn(json.as_str()))).collect();
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 10] = [
             &self.task_ids,
             &self.attempts,
@@ -268,7 +266,7 @@ impl<'a> StepColumns<'a> {
             &self.names,
             &self.numbers,
             &self.kinds,
-            &self.results,
+            &results,
             &self.took,
             &self.lasts,
             &self.untils,

@@ -23,7 +23,9 @@ impl DurableStore for PgStore {
         ) -> WaitOutcome;
         STATEMENT => fn resume_parents<'a>(ended: &'a [TaskId]) -> u64;
         STATEMENT => fn resume_missed<'a>(after: TaskId, limit: u32) -> Option<TaskId>;
-        STATEMENT => fn child_outcomes<'a>(ids: &'a [TaskId]) -> Vec<Option<ChildOutcome>>;
+        STATEMENT => fn child_outcomes<'a>(
+            children: &'a [(TaskId, Option<i32>)]
+        ) -> Vec<Option<ChildOutcome>>;
         STATEMENT => fn signal<'a>(
             target: &'a SignalTarget, name: &'a str, payload: &'a Json
         ) -> SignalReport;

@@ -295,13 +295,13 @@ impl<'a> RecordColumns<'a> {
     }
 }
 
-fn wait(ending: &AttemptRecord) -> Option<(std::time::Duration, u32)> {
+pub(crate) fn wait(ending: &AttemptRecord) -> Option<(std::time::Duration, u32)> {
     match ending.next {
         NextState::Wait { after, retry_number } => Some((after, retry_number)),
         NextState::End(_) => None,
     }
 }
 
-fn small(number: u32) -> i32 {
+pub(crate) fn small(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }

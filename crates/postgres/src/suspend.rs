@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use task_engine_core::attempt::{AttemptId, NextState, TaskError};
+use task_engine_core::attempt::{AttemptId, TaskError};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::json::Json;
 use task_engine_core::step::{
@@ -18,7 +18,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::{must_repeat, store_error};
 use crate::executor::{Executor as _, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
-use crate::record::{attempt_id, error_text};
+use crate::record::{attempt_id, error_text, small, wait};
 use crate::schema::Schema;
 use crate::store::{StoreInner, micros};
 use crate::value::read;
@@ -195,11 +195,13 @@ impl StoreInner {
 
     pub(crate) async fn child_outcomes(
         &self,
-        ids: &[TaskId],
+        children: &[(TaskId, Option<i32>)],
     ) -> Result<Vec<Option<ChildOutcome>>, StoreError> {
         let client = self.connections.work().await?;
-        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        let rows = client.query_cached(&self.schema.sql(CHILD_OUTCOMES), &[&ids]).await;
+        let ids: Vec<i64> = children.iter().map(|(id, _)| id.0).collect();
+        let attempts: Vec<Option<i32>> = children.iter().map(|(_, attempt)| *attempt).collect();
+        let sql = self.schema.sql(CHILD_OUTCOMES);
+        let rows = client.query_cached(&sql, &[&ids, &attempts]).await;
         Ok(rows.map_err(|e| store_error(&e))?.iter().map(child_outcome).collect())
     }
 
@@ -244,7 +246,8 @@ async fn run(
     let column = |f: fn(&Suspension) -> i64| suspensions.iter().map(|one| f(one)).collect();
     let task_ids: Vec<i64> = column(|one| one.record.id.task_id.0);
     let attempts: Vec<i32> = suspensions.iter().map(|one| one.record.id.attempt).collect();
-    let retry_numbers: Vec<i32> = suspensions.iter().map(|one| next_retry_number(one)).collect();
+    let retry_numbers: Vec<i32> =
+        suspensions.iter().map(|one| small(one.record.retry_number)).collect();
     let claim_ids: Vec<i64> = column(|one| one.record.claim_id.0);
     let instance_ids: Vec<i64> = column(|one| one.record.instance_id.0);
     let workers: Vec<Option<i32>> =
@@ -253,10 +256,9 @@ async fn run(
         column(|one| one.record.ran.map_or(0, |ran| micros(ran.ended.elapsed())));
     let lasted: Vec<Option<i64>> =
         suspensions.iter().map(|one| one.record.ran.map(|ran| micros(ran.lasted))).collect();
-    let waits: Vec<i64> = column(|one| match one.record.next {
-        NextState::Wait { after, .. } => micros(after),
-        NextState::End(_) => 0,
-    });
+    let waits: Vec<i64> = column(|one| wait(&one.record).map_or(0, |wait| micros(wait.0)));
+    let next_retry_numbers: Vec<i32> =
+        suspensions.iter().map(|one| wait(&one.record).map_or(0, |wait| small(wait.1))).collect();
     let errors: Vec<Option<String>> =
         suspensions.iter().map(|one| error_text(&one.record)).collect();
     let errors: Vec<Option<JsonIn<'_>>> =
@@ -268,7 +270,7 @@ async fn run(
     let signals: Vec<JsonIn<'_>> = signals.iter().map(|names| JsonIn(names)).collect();
     let awaits: Vec<bool> = suspensions.iter().map(|one| one.awaits_children).collect();
     let untils: Vec<Option<jiff::Timestamp>> = suspensions.iter().map(|one| one.until).collect();
-    let parameters: [&(dyn ToSql + Sync); 13] = [
+    let parameters: [&(dyn ToSql + Sync); 14] = [
         &task_ids,
         &attempts,
         &retry_numbers,
@@ -282,13 +284,9 @@ async fn run(
         &signals,
         &awaits,
         &untils,
+        &next_retry_numbers,
     ];
     transaction.query_cached(statement, &parameters).await
-}
-
-/// A suspension keeps the retry number of its attempt.
-fn next_retry_number(suspension: &Suspension) -> i32 {
-    i32::try_from(suspension.record.retry_number).unwrap_or(i32::MAX)
 }
 
 /// `None` if the task has not ended.
@@ -298,6 +296,7 @@ fn child_outcome(row: &Row) -> Option<ChildOutcome> {
     match status {
         Some(status) => Some(ChildOutcome {
             id,
+            attempt: read(row, "attempt"),
             status: Some(status),
             result: read::<Option<Json>>(row, "result").filter(|_| status == TaskStatus::Stopped),
             error: read::<Option<Json>>(row, "error").and_then(|error| error.decode().ok()),
@@ -305,6 +304,7 @@ fn child_outcome(row: &Row) -> Option<ChildOutcome> {
         None if read(row, "exists") => None,
         None => Some(ChildOutcome {
             id,
+            attempt: 0,
             status: None,
             result: None,
             error: Some(TaskError::new("TaskRemoved", format!("task {id} was removed"))),

@@ -113,16 +113,16 @@ WITH ended AS (
     clock.now - e.ended_ago_us * interval '1 microsecond',
     CASE WHEN request.to_cancel THEN NULL WHEN facts.is_due THEN clock.now
       ELSE coalesce(e.until, clock.now + e.wait_us * interval '1 microsecond') END,
-    CASE WHEN NOT request.to_cancel THEN e.retry_number END,
+    CASE WHEN NOT request.to_cancel THEN e.next_retry_number END,
     CASE WHEN request.to_cancel THEN 'cancelled' END::task_engine.task_status,
     e.error
   FROM unnest(
     $1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[],
     $7::bigint[], $8::bigint[], $9::bigint[], $10::jsonb[], $11::jsonb[], $12::boolean[],
-    $13::timestamptz[]
+    $13::timestamptz[], $14::integer[]
   ) AS e(
     task_id, attempt, retry_number, claim_id, instance_id, worker,
-    ended_ago_us, lasted_us, wait_us, error, signals, awaits_children, until)
+    ended_ago_us, lasted_us, wait_us, error, signals, awaits_children, until, next_retry_number)
   CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
   CROSS JOIN LATERAL (
     SELECT EXISTS (
@@ -140,11 +140,11 @@ WITH ended AS (
   ) AS facts
   ORDER BY e.task_id, e.attempt
   ON CONFLICT (task_id, attempt) DO NOTHING
-  RETURNING task_id, attempt, retry_number, retry_at
+  RETURNING task_id, attempt, next_retry_number, retry_at
 ), again AS (
   INSERT INTO task_engine.waiting_tasks
     (task_id, due_at, priority, attempt, retry_number, queue, task_class)
-  SELECT c.id, e.retry_at, c.priority, e.attempt + 1, e.retry_number, c.queue, c.task_class
+  SELECT c.id, e.retry_at, c.priority, e.attempt + 1, e.next_retry_number, c.queue, c.task_class
   FROM ended e JOIN task_engine.created_tasks c ON c.id = e.task_id
   WHERE e.retry_at IS NOT NULL
   RETURNING task_id, due_at, task_class, queue, priority
@@ -259,14 +259,15 @@ FROM task_engine.suspended_tasks s WHERE s.task_id > $1
 ORDER BY s.task_id LIMIT $2;
 
 -- name: child_outcomes
--- The newest end of each of these tasks. By primary keys.
-SELECT a.id, c.id IS NOT NULL AS exists, e.ends_task::text AS status,
+-- The end of each of these tasks ($1) by an attempt ($2), or its newest one. By primary keys.
+SELECT a.id, c.id IS NOT NULL AS exists, e.attempt, e.ends_task::text AS status,
   task_engine.readable(e.result) AS result, task_engine.readable(e.error) AS error
-FROM unnest($1::bigint[]) WITH ORDINALITY AS a(id, place)
+FROM unnest($1::bigint[], $2::integer[]) WITH ORDINALITY AS a(id, attempt, place)
 LEFT JOIN task_engine.created_tasks c ON c.id = a.id
 LEFT JOIN LATERAL (
-  SELECT x.ends_task, x.result, x.error FROM task_engine.ended_executions x
-  WHERE x.task_id = a.id ORDER BY x.attempt DESC LIMIT 1
+  SELECT x.attempt, x.ends_task, x.result, x.error FROM task_engine.ended_executions x
+  WHERE x.task_id = a.id AND (a.attempt IS NULL OR x.attempt = a.attempt)
+  ORDER BY x.attempt DESC LIMIT 1
 ) AS e ON true
 ORDER BY a.place;
 

@@ -53,11 +53,11 @@ pub trait DurableStore: StoreBase {
     /// this one on. Returns the last one, or `None` after the last of all.
     fn resume_missed(&self, after: TaskId, limit: u32) -> StoreFuture<'_, Option<TaskId>>;
 
-    /// How tasks ended, in order: the newest end of each. `None` in the place of one that has
-    /// not ended.
+    /// How tasks ended, in order: by this attempt, or by their newest one. `None` in the place
+    /// of one that has not ended.
     fn child_outcomes<'a>(
         &'a self,
-        ids: &'a [TaskId],
+        children: &'a [(TaskId, Option<i32>)],
     ) -> StoreFuture<'a, Vec<Option<ChildOutcome>>>;
 
     /// Sends a signal to a task. The first one of a name counts.
