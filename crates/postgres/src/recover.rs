@@ -34,10 +34,14 @@ impl StoreInner {
                 Ok(taken) => transaction.commit().await.map(|()| taken),
                 Err(e) => Err(e),
             };
-            match taken {
-                Err(e) if must_repeat(&e) => {}
-                answer => return answer.map_err(|e| store_error(&e)),
-            }
+            let taken = match taken {
+                Err(e) if must_repeat(&e) => continue,
+                answer => answer.map_err(|e| store_error(&e))?,
+            };
+            drop(client);
+            let ended = taken.iter().filter(|one| matches!(one.next, NextState::End(_)));
+            self.resume_parents_of(ended.map(|one| one.id.task_id).collect()).await;
+            return Ok(taken);
         }
     }
 

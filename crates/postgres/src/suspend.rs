@@ -162,6 +162,15 @@ impl StoreInner {
         Ok(resumed)
     }
 
+    /// The same after an operation has ended tasks. If it fails, a heartbeat finds the parents.
+    pub(crate) async fn resume_parents_of(&self, ended: Vec<TaskId>) {
+        if !ended.is_empty()
+            && let Err(error) = self.resume_parents(&ended).await
+        {
+            tracing::debug!("parents of ended tasks are resumed with a heartbeat: {error}");
+        }
+    }
+
     pub(crate) async fn resume_missed(
         &self,
         after: TaskId,

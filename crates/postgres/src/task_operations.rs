@@ -91,6 +91,9 @@ impl StoreInner {
                 }
             }
         }
+        drop(client);
+        let cancelled = reports.iter().filter(|(_, report)| **report == CancelReport::Cancelled);
+        self.resume_parents_of(cancelled.map(|(id, _)| *id).collect()).await;
         Ok(ids.iter().map(|id| reports[id]).collect())
     }
 
