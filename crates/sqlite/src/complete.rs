@@ -8,8 +8,9 @@ use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence};
-use crate::error::{JobError, explain};
+use crate::error::JobError;
 use crate::record::{Recorded, record_one, sweep_cancel_requests};
+use crate::savepoint::{in_savepoint, lock, roll_back};
 
 /// Completes a task inside a transaction of the application's own: it is done if
 /// that commits, and never was if it rolls back. A [`rusqlite::Transaction`] on
@@ -20,40 +21,20 @@ use crate::record::{Recorded, record_one, sweep_cancel_requests};
 /// The whole transaction has been rolled back then, so that nothing of it can be
 /// committed by mistake; after any other error it is as it was before the call.
 pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(), StoreError> {
-    let completed = || {
-        connection.execute_batch("SAVEPOINT task_engine_complete")?;
-        let completed = complete(&JobTransaction::new(connection), completion);
-        if !connection.is_autocommit() {
-            if completed.is_err() {
-                connection.execute_batch("ROLLBACK TO task_engine_complete")?;
-            }
-            connection.execute_batch("RELEASE task_engine_complete")?;
-        }
-        completed
-    };
-    let error = match completed() {
-        Ok(true) => return Ok(()),
-        Ok(false) => StoreError::AttemptOver(completion.id),
-        Err(JobError::Sql(error)) => {
-            return Err(explain(&error, connection.path().unwrap_or("the database")));
-        }
-        Err(JobError::Store(error)) => return Err(error),
-    };
-    if !connection.is_autocommit() {
-        let _ = connection.execute_batch("ROLLBACK");
+    if in_savepoint(connection, |tx| complete(tx, completion))? {
+        return Ok(());
     }
-    Err(error)
+    roll_back(connection);
+    Err(StoreError::AttemptOver(completion.id))
 }
 
 /// False if the attempt is not its holder's any more.
 fn complete(tx: &JobTransaction<'_>, completion: &Completion) -> Result<bool, JobError> {
     let id = completion.id;
-    // The lock comes first, as for the writer, so that everything read after it is
-    // current.
-    tx.db.prepare_cached(sql!("engine/complete", "complete_lock"))?.execute([])?;
+    lock(tx)?;
     let claim: Option<(i64, String)> = tx
         .db
-        .prepare_cached(sql!("engine/complete", "complete_claim"))?
+        .prepare_cached(sql!("engine/complete", "claim"))?
         .query_row([completion.claim_id.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((instance_id, attempts)) = claim else {

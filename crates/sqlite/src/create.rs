@@ -7,8 +7,9 @@ use task_engine_core::unique::Creation;
 use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
-use crate::error::{JobError, explain};
+use crate::error::JobError;
 use crate::moment::Moment;
+use crate::savepoint::in_savepoint;
 use crate::unique;
 
 /// Creates tasks inside a transaction of the application's own: they are there
@@ -39,21 +40,7 @@ pub fn create_each_in(
     connection: &Connection,
     tasks: &[NewTask],
 ) -> Result<Vec<Creation>, StoreError> {
-    let whole = || {
-        connection.execute_batch("SAVEPOINT task_engine_create")?;
-        let created = create(&JobTransaction::new(connection), tasks);
-        if created.is_err() && !connection.is_autocommit() {
-            connection.execute_batch("ROLLBACK TO task_engine_create")?;
-        }
-        if !connection.is_autocommit() {
-            connection.execute_batch("RELEASE task_engine_create")?;
-        }
-        created
-    };
-    whole().map_err(|fault: JobError| match fault {
-        JobError::Sql(error) => explain(&error, connection.path().unwrap_or("the database")),
-        JobError::Store(error) => error,
-    })
+    in_savepoint(connection, |tx| create(tx, tasks))
 }
 
 /// The caller is in a transaction, and rolls it back if this fails.

@@ -76,6 +76,7 @@ pub(crate) fn heartbeat(
         orphaned: all(tx, sql!("engine/instances", "heartbeat_orphaned"), [], instance_id)?,
         waiting_classes: waiting_classes(tx)?,
         next_schedule_in: crate::schedules::next_in(tx)?,
+        tasks_suspended: crate::suspend::tasks_suspended(tx)?,
     })
 }
 

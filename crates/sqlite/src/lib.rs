@@ -44,7 +44,9 @@
 // - `connection`: opens the file, and says what is wrong with it;
 // - `connection_thread`: the threads that own the connections; jobs go in, answers come out;
 // - `writer`: many jobs, one commit;
-// - `complete`: the end of an attempt in a transaction of the application's own;
+// - `savepoint`: calls in a transaction of the application's own;
+// - `complete`: the end of an attempt in such a transaction;
+// - `steps`, `signals`, `suspend`: durable tasks;
 // - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //   `instances`, `task_operations`, `queues`, `schedules`, `progress`, `read`, `flow`,
 //   `verify`, `checks`, `audit`, `tokens`,
@@ -76,6 +78,7 @@ mod connection_thread;
 mod create;
 #[cfg(feature = "testing")]
 mod created;
+mod durable_store;
 mod ending;
 mod engine_store;
 mod error;
@@ -96,9 +99,13 @@ mod read_store;
 mod record;
 mod recover;
 mod rollups;
+mod savepoint;
 mod scan;
 mod schedules;
+mod signals;
+mod steps;
 mod store;
+mod suspend;
 mod task_operations;
 mod tokens;
 mod unique;
@@ -113,4 +120,6 @@ pub use created::created_in;
 /// The driver, so that an application uses the version that this crate uses.
 #[doc(no_inline)]
 pub use rusqlite;
+pub use signals::signal_in;
+pub use steps::{record_step_in, recorded_step_in};
 pub use store::SqliteStore;

@@ -12,6 +12,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_tasks", include_str!("../migrations/0001_tasks.sql")),
     ("0002_schedules", include_str!("../migrations/0002_schedules.sql")),
     ("0003_operators", include_str!("../migrations/0003_operators.sql")),
+    ("0004_durable", include_str!("../migrations/0004_durable.sql")),
 ];
 
 /// Applies missing migrations in the writer's transaction.

@@ -94,14 +94,14 @@ fn end(
     attempt: &ReclaimedTask,
     holding_engine: &HoldingEngine,
 ) -> Result<Option<ReclaimedAttempt>, JobError> {
-    let task: Option<(String, String, bool)> = tx
+    let task: Option<(String, String, bool, bool)> = tx
         .db
         .prepare_cached(sql!("engine/recover", "reclaimed_task"))?
         .query_row(params![attempt.id.task_id.0, attempt.id.attempt], |row| {
-            Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?))
+            Ok((read(row, 0)?, read(row, 1)?, read(row, 2)?, read(row, 3)?))
         })
         .optional()?;
-    let Some((class, context, cancel_requested)) = task else {
+    let Some((class, context, cancel_requested, recorded_steps)) = task else {
         return Ok(None);
     };
     let unended = OpenAttempt {
@@ -110,6 +110,7 @@ fn end(
         context: &Json::from_store(context),
         retry_number: attempt.retry_number,
         cancel_requested,
+        recorded_steps,
     };
     let (how, next) = holding_engine.decide(what, unended, fastrand::f64());
     // There is no better source for the time when it began.

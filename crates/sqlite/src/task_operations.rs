@@ -81,6 +81,10 @@ pub(crate) fn delete_rows(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), Jo
         sql!("operators/tasks", "prune_execution_progress"),
         sql!("operators/tasks", "prune_execution_logs"),
         sql!("operators/tasks", "prune_fired_slots"),
+        sql!("operators/tasks", "prune_steps"),
+        sql!("operators/tasks", "prune_signals"),
+        sql!("operators/tasks", "prune_task_dependencies"),
+        sql!("operators/tasks", "prune_suspended_tasks"),
     ] {
         let mut delete = tx.db.prepare_cached(statement)?;
         for id in ids {
@@ -195,6 +199,7 @@ pub(crate) fn leave_queue(tx: &JobTransaction<'_>, id: TaskId) -> Result<(), Job
 /// Reads from the oldest task on, and no further than it must.
 fn stopped_before(tx: &JobTransaction<'_>, before: i64, limit: u32) -> Result<Vec<i64>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("operators/tasks", "prune_stopped"))?;
+    let mut kept = tx.db.prepare_cached(sql!("operators/tasks", "is_kept_child"))?;
     let mut rows = statement.query([])?;
     let mut ids = Vec::new();
     while ids.len() < limit as usize
@@ -204,8 +209,9 @@ fn stopped_before(tx: &JobTransaction<'_>, before: i64, limit: u32) -> Result<Ve
         if created_at > before {
             break;
         }
-        if stopped_at <= before {
-            ids.push(read(row, 0)?);
+        let id: i64 = read(row, 0)?;
+        if stopped_at <= before && !kept.exists([id])? {
+            ids.push(id);
         }
     }
     Ok(ids)

@@ -24,6 +24,7 @@ pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<Violation>, JobError
         TaskInTwoStates "held_twice",
         TaskNotCreated "waiting_but_not_created",
         TaskNotCreated "ended_but_not_created",
+        TaskNotCreated "durable_but_not_created",
         AttemptReused "waiting_with_old_attempt",
         AttemptReused "held_with_old_attempt",
         ContinuedAfterSuccess "ran_after_success",

@@ -56,6 +56,28 @@ async fn verify_describes_every_violation() {
             "task 2, attempt 1 was to be cancelled, but has not ended",
         ),
         (
+            "INSERT INTO task_engine_steps VALUES (9, 'pay', 1, 1, 'step', 'null', NULL, 0, 0)"
+                .to_owned(),
+            "task 9 has steps, but was never created",
+        ),
+        (
+            "INSERT INTO task_engine_signals VALUES (9, 'paid', 'null', 0, 0)".to_owned(),
+            "task 9 has signals, but was never created",
+        ),
+        (
+            "INSERT INTO task_engine_task_dependencies VALUES (9, 1)".to_owned(),
+            "task 9 has children, but was never created",
+        ),
+        (
+            "INSERT INTO task_engine_suspended_tasks VALUES (9, 1, '[]', NULL)".to_owned(),
+            "task 9 has a suspension, but was never created",
+        ),
+        (
+            "INSERT INTO task_engine_steps VALUES (2, 'pay', 1, 1, 'step', '{', NULL, 0, 0)"
+                .to_owned(),
+            "the result of step pay of task 2 cannot be read",
+        ),
+        (
             "PRAGMA ignore_check_constraints = ON;
              UPDATE task_engine_created_tasks SET task_parameters = '[]' WHERE id = 1"
                 .to_owned(),

@@ -2,8 +2,8 @@
 -- Takes the lock of the writer, and changes nothing.
 DELETE FROM task_engine_claims WHERE id = -1;
 
--- name: complete_claim
--- The claim of an attempt that is about to be completed. By its key.
+-- name: claim
+-- The claim of an attempt that is about to be completed, or to record a step. By its key.
 SELECT instance_id, attempts FROM task_engine_claims WHERE id = ?1;
 
 -- name: completed

@@ -17,7 +17,8 @@ WHERE instance_id = (
 RETURNING claimed_at, attempts;
 
 -- name: reclaimed_task
--- The fields of a task that decide about a reclaimed attempt. By keys.
+-- What decides about a reclaimed attempt: fields of its task, its cancel request, and
+-- whether it has recorded a step. By keys; steps by a range of theirs.
 SELECT
     task_class,
     context,
@@ -25,6 +26,11 @@ SELECT
         SELECT 1
         FROM task_engine_cancel_requests AS request
         WHERE request.task_id = ?1 AND request.attempt = ?2
+    ),
+    EXISTS (
+        SELECT 1
+        FROM task_engine_steps AS step
+        WHERE step.task_id = ?1 AND step.attempt = ?2
     )
 FROM task_engine_created_tasks
 WHERE id = ?1;

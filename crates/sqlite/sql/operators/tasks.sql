@@ -1,6 +1,6 @@
 -- name: prune_failed_or_cancelled
 -- Tasks that failed or were cancelled long enough ago, and for which this was
--- the last attempt. Reads the index
+-- the last attempt, and that no open task waits for. Reads the index
 -- task_engine_failed_or_cancelled.
 SELECT ended.task_id
 FROM task_engine_ended_executions AS ended
@@ -16,6 +16,9 @@ WHERE ended.ends_task <> 'stopped'
         SELECT 1 FROM task_engine_waiting_tasks AS waiting WHERE waiting.task_id = ended.task_id
     )
     AND ended.task_id NOT IN (SELECT task_id FROM task_engine_held_attempts)
+    AND NOT EXISTS (
+        SELECT 1 FROM task_engine_kept_children AS kept WHERE kept.task_id = ended.task_id
+    )
 ORDER BY ended.task_id
 LIMIT ?3;
 
@@ -60,6 +63,28 @@ DELETE FROM task_engine_execution_logs WHERE task_id = ?1;
 
 -- name: prune_fired_slots
 DELETE FROM task_engine_fired_slots WHERE task_id = ?1;
+
+-- name: prune_steps
+-- Retention: by key, in the transaction that chose the task.
+DELETE FROM task_engine_steps WHERE task_id = ?1;
+
+-- name: prune_signals
+-- Retention: by key, in the transaction that chose the task.
+DELETE FROM task_engine_signals WHERE task_id = ?1;
+
+-- name: prune_task_dependencies
+-- Retention: by key, in the transaction that chose the task. Tasks that depended on it
+-- keep their rows: a removed child has ended.
+DELETE FROM task_engine_task_dependencies WHERE task_id = ?1;
+
+-- name: prune_suspended_tasks
+-- Retention: by key, in the transaction that chose the task.
+DELETE FROM task_engine_suspended_tasks WHERE task_id = ?1;
+
+-- name: is_kept_child
+-- Whether an open task depends on this one. By task_engine_task_dependencies_by_child, and
+-- the keys of its parents.
+SELECT 1 FROM task_engine_kept_children WHERE task_id = ?1;
 
 -- name: waiting_one
 -- The place of one task in the queue. By its key.

@@ -48,6 +48,21 @@ FROM task_engine_ended_executions
 WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
 ORDER BY task_id;
 
+-- name: durable_but_not_created
+-- Retention removes a task whole. A child that a task depends on may be removed before it.
+SELECT 'task ' || task_id || ' has ' || what || ', but was never created'
+FROM (
+    SELECT task_id, 'steps' AS what FROM task_engine_steps
+    UNION
+    SELECT task_id, 'signals' FROM task_engine_signals
+    UNION
+    SELECT task_id, 'children' FROM task_engine_task_dependencies
+    UNION
+    SELECT task_id, 'a suspension' FROM task_engine_suspended_tasks
+)
+WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
+ORDER BY task_id, what;
+
 -- name: waiting_with_old_attempt
 -- Attempt numbers only grow: a used one would violate the primary key at its end.
 SELECT 'task ' || waiting.task_id || ' waits as attempt ' || waiting.attempt
@@ -112,7 +127,13 @@ SELECT task_id, 'the error of attempt ' || attempt, error, 0
 FROM task_engine_ended_executions WHERE error IS NOT NULL
 UNION ALL
 SELECT task_id, 'the late result of attempt ' || attempt, coalesce(result, error), 0
-FROM task_engine_late_results WHERE coalesce(result, error) IS NOT NULL;
+FROM task_engine_late_results WHERE coalesce(result, error) IS NOT NULL
+UNION ALL
+SELECT task_id, 'the result of step ' || name, result, 0
+FROM task_engine_steps WHERE result IS NOT NULL
+UNION ALL
+SELECT task_id, 'the payload of signal ' || name, payload, 0
+FROM task_engine_signals;
 
 -- name: held_by_unknown_instance
 -- Recovery finds attempts that are held by known sessions only.

@@ -46,7 +46,8 @@ kinds! {
     TaskLost "task_lost",
     /// A task waits and is held, or is held twice.
     TaskInTwoStates "task_in_two_states",
-    /// A task waits, is held or has ended attempts, but was not created.
+    /// A task waits, is held, or has ended attempts, steps, signals or children, but was not
+    /// created.
     TaskNotCreated "task_not_created",
     /// A task waits or is held with the number of an attempt that has ended.
     AttemptReused "attempt_reused",
