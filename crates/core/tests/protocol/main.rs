@@ -1,8 +1,11 @@
 //! The protocols as models, checked for every order of events: claims, leases,
-//! records, recovery and cancelling in [`attempts`], schedules in [`slots`].
+//! records, recovery and cancelling in [`attempts`], schedules in [`slots`], steps,
+//! signals and timeouts of durable tasks in [`suspend`], calls in [`children`].
 //!
 //! Each model has variants without one of the rules. The property that needs the
 //! rule must fail for them.
 
 mod attempts;
+mod children;
 mod slots;
+mod suspend;
