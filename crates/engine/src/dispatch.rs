@@ -164,7 +164,10 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         };
         // A class without a handler here is counted among the others.
         let class = self.classes.get(&task.class).map_or(usize::MAX, |class| class.number);
-        let _ = self.context.endings.send((ending, EndingLabels { class, due_at: task.due_at, awaited: false }));
+        let _ = self
+            .context
+            .endings
+            .send((ending, EndingLabels { class, due_at: task.due_at, awaited: false }));
     }
 
     async fn wait_for_worker_or_stop(&mut self, free: &mut Vec<i32>) {

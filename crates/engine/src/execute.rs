@@ -368,10 +368,7 @@ impl<S: Send + Sync + 'static> Drop for AttemptGuard<S> {
 
 /// Whether an attempt that ends like this uses a retry, if its task goes on.
 fn is_retried(end: &AttemptEnd) -> bool {
-    !matches!(
-        end,
-        AttemptEnd::Snoozed(..) | AttemptEnd::Released(_) | AttemptEnd::NeverStarted(_)
-    )
+    !matches!(end, AttemptEnd::Snoozed(..) | AttemptEnd::Released(_) | AttemptEnd::NeverStarted(_))
 }
 
 /// Why a failed task is not retried.

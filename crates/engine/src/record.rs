@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use task_engine_core::attempt::{AttemptId, AttemptRecord, NextState, TaskError};
+use task_engine_core::attempt::{AttemptId, AttemptRecord, TaskError};
 use task_engine_core::display::span;
 use task_engine_core::task::TaskId;
 use task_engine_store::contract::Store;
@@ -211,15 +211,16 @@ pub(crate) fn gives_up(phase: Phase, error: &StoreError) -> bool {
     phase >= Phase::Forced || (phase >= Phase::Draining && !error.is_temporary())
 }
 
-/// Tells which awaited tasks have ended, after their ends are committed. An end that could
-/// not be recorded is harmless here: a parent looks at the stored end.
+/// Tells which awaited tasks may have ended, after their attempts are recorded: also those that
+/// would wait again, because a cancel request may have ended them. A parent looks at the stored
+/// end.
 pub(crate) fn send_ended_children(
     to: &UnboundedSender<TaskId>,
     endings: &[AttemptRecord],
     labels: &[EndingLabels],
 ) {
     for (ending, labels) in endings.iter().zip(labels) {
-        if labels.awaited && matches!(ending.next, NextState::End(_)) {
+        if labels.awaited {
             let _ = to.send(ending.id.task_id);
         }
     }

@@ -193,6 +193,7 @@ impl Settler {
             self.claims.recorded(std::iter::once(one.record.claim_id));
             self.unrecorded.recorded(1);
         }
+        send_ended_children(&self.ended_children, &counted, &counted_labels);
         self.rollups.count(&counted, &counted_labels, &[]);
         self.sweep().await;
         open

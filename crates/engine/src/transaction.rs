@@ -93,9 +93,9 @@ macro_rules! asynchronous {
             ) -> Self::Answer<Result<SignalReport, StoreError>> {
                 let schema = Schema::named(schema);
                 let $this = self;
-                Box::pin(async move {
-                    schema?.$signal($connection, &target, &name, &payload?).await
-                })
+                Box::pin(
+                    async move { schema?.$signal($connection, &target, &name, &payload?).await },
+                )
             }
 
             fn map<T: Send + 'static, U: Send + 'static>(

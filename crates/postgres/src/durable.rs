@@ -147,6 +147,11 @@ impl StoreInner {
         }
         let creations = self.schema.create_each_in(transaction.client(), &call.children).await?;
         let children: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
+        if children.contains(&call.id.task_id) {
+            return Err(StoreError::Refused(format!(
+                "task {task} cannot wait for itself: a child has its unique key"
+            )));
+        }
         let ids: Vec<i64> = children.iter().map(|id| id.0).collect();
         let number = i32::try_from(call.number).unwrap_or(i32::MAX);
         let rows = transaction
@@ -174,14 +179,19 @@ impl StoreInner {
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         let tasks = std::slice::from_ref(task);
         let created = self.schema.create_each_in(transaction.client(), tasks).await?;
-        let id = created.first().map(|created| created.id()).unwrap_or(TaskId(0));
-        let before = i32::try_from(before_number).unwrap_or(i32::MAX);
-        transaction
-            .execute(&self.schema.sql(COPY_STEPS), &[&id.0, &from.0, &before])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let Some(created) = created.first() else {
+            return Err(StoreError::Refused("no task was created".to_owned()));
+        };
+        // A unique task that exists already keeps its own steps.
+        if created.is_new() {
+            let before = i32::try_from(before_number).unwrap_or(i32::MAX);
+            transaction
+                .execute(&self.schema.sql(COPY_STEPS), &[&created.id().0, &from.0, &before])
+                .await
+                .map_err(|e| store_error(&e))?;
+        }
         transaction.commit().await.map_err(|e| store_error(&e))?;
-        Ok(id)
+        Ok(created.id())
     }
 }
 
@@ -257,8 +267,11 @@ impl<'a> StepColumns<'a> {
         client: &PooledConnection,
         statement: &str,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let results: Vec<Option<JsonIn<'_>>> =
-            self.results.iter().map(|result| result.as_ref().map(|json| JsonIn(json.as_str()))).collect();
+        let results: Vec<Option<JsonIn<'_>>> = self
+            .results
+            .iter()
+            .map(|result| result.as_ref().map(|json| JsonIn(json.as_str())))
+            .collect();
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 10] = [
             &self.task_ids,
             &self.attempts,

@@ -27,21 +27,24 @@ const ATTEMPTS: &str = statement(SQL, "reclaim_attempts");
 
 impl StoreInner {
     pub(crate) async fn reclaim(&self, what: Reclaim) -> Result<Vec<ReclaimedAttempt>, StoreError> {
+        let taken = self.reclaim_claims(&what).await?;
+        let ended = taken.iter().filter(|one| matches!(one.next, NextState::End(_)));
+        self.resume_parents_of(ended.map(|one| one.id.task_id).collect()).await;
+        Ok(taken)
+    }
+
+    async fn reclaim_claims(&self, what: &Reclaim) -> Result<Vec<ReclaimedAttempt>, StoreError> {
         let mut client = self.connections.lifeline().await?;
         loop {
             let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-            let taken = match self.reclaim_in(&mut transaction, &what).await {
+            let taken = match self.reclaim_in(&mut transaction, what).await {
                 Ok(taken) => transaction.commit().await.map(|()| taken),
                 Err(e) => Err(e),
             };
-            let taken = match taken {
-                Err(e) if must_repeat(&e) => continue,
-                answer => answer.map_err(|e| store_error(&e))?,
-            };
-            drop(client);
-            let ended = taken.iter().filter(|one| matches!(one.next, NextState::End(_)));
-            self.resume_parents_of(ended.map(|one| one.id.task_id).collect()).await;
-            return Ok(taken);
+            match taken {
+                Err(e) if must_repeat(&e) => {}
+                answer => return answer.map_err(|e| store_error(&e)),
+            }
         }
     }
 

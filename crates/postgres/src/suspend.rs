@@ -29,8 +29,9 @@ const EXISTING_TASKS: &str = statement(SQL, "existing_tasks");
 const SUSPEND: &str = statement(SQL, "suspend");
 const TIME_OUT: &str = statement(SQL, "time_out");
 const SIGNAL_OF: &str = statement(SQL, "signal_of");
-const RESUME_PARENTS: &str = statement(SQL, "resume_parents");
-const RESUME_SIGNALLED: &str = statement(SQL, "resume_signalled");
+const WATCHING_TASKS: &str = statement(SQL, "watching_tasks");
+const LOCK_SUSPENDED: &str = statement(SQL, "lock_suspended");
+const RESUME: &str = statement(SQL, "resume");
 const SUSPENDED_PAGE: &str = statement(SQL, "suspended_page");
 const CHILD_OUTCOMES: &str = statement(SQL, "child_outcomes");
 const TASK_OF_KEY: &str = statement(SQL, "task_of_key");
@@ -145,21 +146,54 @@ impl StoreInner {
     }
 
     pub(crate) async fn resume_parents(&self, ended: &[TaskId]) -> Result<u64, StoreError> {
-        let client = self.connections.work().await?;
+        let mut client = self.connections.work().await?;
         let mut ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
         let mut resumed = 0;
         // Newly watched children may have ended before the watch was committed.
         while !ended.is_empty() {
-            let rows = client.query_cached(&self.schema.sql(RESUME_PARENTS), &[&ended]).await;
-            let rows = match rows {
-                Err(e) if must_repeat(&e) => continue,
-                rows => rows.map_err(|e| store_error(&e))?,
-            };
-            let Some(row) = rows.first() else { break };
-            resumed += u64::try_from(read::<i64>(row, "resumed")).unwrap_or(0);
-            ended = read(row, "watching");
+            let rows = client.query_cached(&self.schema.sql(WATCHING_TASKS), &[&ended]).await;
+            let parents: Vec<i64> =
+                rows.map_err(|e| store_error(&e))?.iter().map(|row| row.get(0)).collect();
+            if parents.is_empty() {
+                break;
+            }
+            let watched = self.resume(&mut client, &parents).await?;
+            resumed += watched.resumed;
+            ended = watched.watching;
         }
         Ok(resumed)
+    }
+
+    /// Locks suspended tasks, and resumes those that can continue.
+    async fn resume(
+        &self,
+        client: &mut PooledConnection,
+        tasks: &[i64],
+    ) -> Result<ResumedTasks, StoreError> {
+        loop {
+            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let row = match self.resume_in(&transaction, tasks).await {
+                Ok(row) => transaction.commit().await.map(|()| row),
+                Err(e) => Err(e),
+            };
+            match row {
+                Err(e) if must_repeat(&e) => {}
+                row => {
+                    let row = row.map_err(|e| store_error(&e))?;
+                    let resumed = u64::try_from(read::<i64>(&row, "resumed")).unwrap_or(0);
+                    return Ok(ResumedTasks { resumed, watching: read(&row, "watching") });
+                }
+            }
+        }
+    }
+
+    async fn resume_in(
+        &self,
+        transaction: &PgTransaction<'_>,
+        tasks: &[i64],
+    ) -> Result<Row, tokio_postgres::Error> {
+        transaction.query(&self.schema.sql(LOCK_SUSPENDED), &[&tasks]).await?;
+        transaction.query_one(&self.schema.sql(RESUME), &[&tasks]).await
     }
 
     /// The same after an operation has ended tasks. If it fails, a heartbeat finds the parents.
@@ -176,28 +210,21 @@ impl StoreInner {
         after: TaskId,
         limit: u32,
     ) -> Result<Option<TaskId>, StoreError> {
-        let (rows, client) = {
-            let client = self.connections.work().await?;
-            let sql = self.schema.sql(SUSPENDED_PAGE);
-            let rows = client.query_cached(&sql, &[&after.0, &i64::from(limit)]).await;
-            (rows.map_err(|e| store_error(&e))?, client)
-        };
-        let signalled: Vec<i64> = rows
+        let mut client = self.connections.work().await?;
+        let sql = self.schema.sql(SUSPENDED_PAGE);
+        let rows = client.query_cached(&sql, &[&after.0, &i64::from(limit)]).await;
+        let rows = rows.map_err(|e| store_error(&e))?;
+        let missed: Vec<i64> = rows
             .iter()
-            .filter(|row| read(row, "signalled"))
+            .filter(|row| read(row, "is_missed"))
             .map(|row| row.get("task_id"))
             .collect();
-        if !signalled.is_empty() {
-            let resumed = client.query(&self.schema.sql(RESUME_SIGNALLED), &[&signalled]).await;
-            resumed.map_err(|e| store_error(&e))?;
+        if !missed.is_empty() {
+            let watched = self.resume(&mut client, &missed).await?;
+            drop(client);
+            self.resume_parents(&watched.watching.into_iter().map(TaskId).collect::<Vec<_>>())
+                .await?;
         }
-        drop(client);
-        let ended: Vec<TaskId> = rows
-            .iter()
-            .filter_map(|row| read::<Option<i64>>(row, "ended_child"))
-            .map(TaskId)
-            .collect();
-        self.resume_parents(&ended).await?;
         let is_last = rows.len() < limit as usize;
         Ok(rows.last().filter(|_| !is_last).map(|row| TaskId(row.get("task_id"))))
     }
@@ -245,6 +272,14 @@ struct SuspendedAttempts {
     locked: HashSet<i64>,
     /// The attempts that ended now, each with the child that it watches.
     suspended: HashMap<AttemptId, Option<TaskId>>,
+}
+
+/// What became of suspended tasks.
+struct ResumedTasks {
+    /// How many are due.
+    resumed: u64,
+    /// The children that others watch now.
+    watching: Vec<i64>,
 }
 
 async fn run(

@@ -30,8 +30,10 @@ impl DurableStore for SqliteStore {
             move |tx| suspend::resume_parents(tx, &ended);
         writer fn resume_missed<'a>(after: TaskId, limit: u32) -> Option<TaskId> =>
             move |tx| suspend::resume_missed(tx, after, limit);
-        reader fn child_outcomes<'a>(ids: &'a [TaskId]) -> Vec<Option<ChildOutcome>> =>
-            move |tx| suspend::child_outcomes(tx, &ids);
+        reader fn child_outcomes<'a>(
+            children: &'a [(TaskId, Option<i32>)]
+        ) -> Vec<Option<ChildOutcome>> =>
+            move |tx| suspend::child_outcomes(tx, &children);
         writer fn signal<'a>(
             target: &'a SignalTarget, name: &'a str, payload: &'a Json
         ) -> SignalReport =>

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
-use task_engine_core::attempt::AttemptId;
+use task_engine_core::attempt::{AttemptId, NextState};
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::recovery::{HoldingEngine, OpenAttempt};
@@ -14,6 +14,7 @@ use crate::connection_thread::JobTransaction;
 use crate::ending::{EndedAttempt, Fence};
 use crate::error::JobError;
 use crate::record::sweep_cancel_requests;
+use crate::suspend::resume_parents;
 use crate::value::read;
 
 /// The job that deletes a claim ends its attempts, so two recoveries never meet.
@@ -35,6 +36,9 @@ pub(crate) fn reclaim(
         taken.extend(end(tx, what, instance, attempt, &holding_engine)?);
     }
     sweep_cancel_requests(tx)?;
+    let ended = taken.iter().filter(|one| matches!(one.next, NextState::End(_)));
+    let ended: Vec<TaskId> = ended.map(|one| one.id.task_id).collect();
+    resume_parents(tx, &ended)?;
     Ok(taken)
 }
 

@@ -91,6 +91,11 @@ pub(crate) fn record_call(
     }
     let creations = create(tx, &call.children)?;
     let children: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
+    if children.contains(&call.id.task_id) {
+        let message =
+            format!("task {} cannot wait for itself: a child has its unique key", call.id.task_id);
+        return Err(StoreError::Refused(message).into());
+    }
     let ids = serde_json::to_string(&children)?;
     writer.insert(&StepFields {
         id: call.id,
@@ -165,19 +170,20 @@ impl<'t> StepWriter<'t> {
             return Ok(refused);
         }
         let now = self.tx.now();
-        let (result, until) = match &step.content {
-            StepContent::Result(result) => (Some(result.as_str()), None),
+        let result = step.content.result();
+        let until = match &step.content {
             StepContent::SleepFor(time) | StepContent::Wait(time) => {
-                (None, Some(self.tx.moment.after(*time)))
+                Some(self.tx.moment.after(*time))
             }
-            StepContent::SleepUntil(time) => (None, Some(time.as_microsecond())),
+            StepContent::SleepUntil(time) => Some(time.as_microsecond()),
+            StepContent::Result(_) | StepContent::ChildrenEnded(_) => None,
         };
         self.insert(&StepFields {
             id: step.id,
             name: &step.name,
             number: step.number,
             kind: step.content.kind(),
-            result,
+            result: result.as_ref().map(|result| result.as_str()),
             until,
             started_at: began(now, step.lasted),
         })?;

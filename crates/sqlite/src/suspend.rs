@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
-use task_engine_core::attempt::{AttemptId, NextState};
+use task_engine_core::attempt::{AttemptId, NextState, TaskError};
 use task_engine_core::json::Json;
 use task_engine_core::step::{ChildOutcome, SuspendOutcome, Suspension};
 use task_engine_core::task::{TaskId, TaskStatus};
@@ -132,17 +132,23 @@ pub(crate) fn tasks_suspended(tx: &JobTransaction<'_>) -> Result<bool, JobError>
 /// How tasks ended, in order.
 pub(crate) fn child_outcomes(
     tx: &JobTransaction<'_>,
-    ids: &[TaskId],
+    children: &[(TaskId, Option<i32>)],
 ) -> Result<Vec<Option<ChildOutcome>>, JobError> {
     let mut newest_end = tx.db.prepare_cached(sql!("engine/durable", "child_outcome"))?;
     let mut exists = tx.db.prepare_cached(sql!("engine/record", "task_exists"))?;
-    let mut outcomes = Vec::with_capacity(ids.len());
-    for id in ids {
-        let mut rows = newest_end.query([id.0])?;
+    let mut outcomes = Vec::with_capacity(children.len());
+    for (id, attempt) in children {
+        let mut rows = newest_end.query(params![id.0, attempt])?;
         outcomes.push(match rows.next()? {
             Some(row) => ended_child(row, *id)?,
             None if exists.exists([id.0])? => None,
-            None => Some(ChildOutcome { id: *id, status: None, result: None, error: None }),
+            None => Some(ChildOutcome {
+                id: *id,
+                attempt: 0,
+                status: None,
+                result: None,
+                error: Some(TaskError::new("TaskRemoved", format!("task {id} was removed"))),
+            }),
         });
     }
     Ok(outcomes)
@@ -156,6 +162,7 @@ fn ended_child(row: &Row<'_>, id: TaskId) -> Result<Option<ChildOutcome>, JobErr
     let result = read::<Option<String>>(row, 1)?.filter(|_| status == TaskStatus::Stopped);
     Ok(Some(ChildOutcome {
         id,
+        attempt: read(row, 3)?,
         status: Some(status),
         result: result.map(Json::from_store),
         error: error(row, 2)?,

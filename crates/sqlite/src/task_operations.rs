@@ -16,6 +16,7 @@ use crate::ending::{EndedAttempt, Fence, wait};
 use crate::error::JobError;
 use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
+use crate::suspend::resume_parents;
 use crate::value::read;
 
 /// Where a task is, as far as an operation depends on it.
@@ -32,7 +33,13 @@ pub(crate) fn cancel(
 ) -> Result<Vec<CancelReport>, JobError> {
     let held = held_tasks(tx)?;
     let each = ids.iter();
-    each.map(|id| cancel_one(tx, &held, *id)).collect()
+    let reports: Vec<CancelReport> =
+        each.map(|id| cancel_one(tx, &held, *id)).collect::<Result<_, _>>()?;
+    let cancelled =
+        ids.iter().zip(&reports).filter(|(_, report)| **report == CancelReport::Cancelled);
+    let cancelled: Vec<TaskId> = cancelled.map(|(id, _)| *id).collect();
+    resume_parents(tx, &cancelled)?;
+    Ok(reports)
 }
 
 pub(crate) fn retry(tx: &JobTransaction<'_>, ids: &[TaskId]) -> Result<Vec<RetryReport>, JobError> {

@@ -291,11 +291,8 @@ impl<S> Context<S> {
             }
         }
         let reason = format!("waiting for signal {name} until {until}");
-        let request = SuspendRequest {
-            until: Some(until),
-            signals: vec![name],
-            awaits_children: false,
-        };
+        let request =
+            SuspendRequest { until: Some(until), signals: vec![name], awaits_children: false };
         Err(self.steps().suspend(request, remaining, reason))
     }
 

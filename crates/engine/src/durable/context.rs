@@ -109,7 +109,8 @@ impl<S> Context<S> {
         &self,
         children: impl IntoIterator<Item = T>,
     ) -> Vec<Result<R, ChildFailed>> {
-        let prepare = || Ok(children.into_iter().map(|c| NewTask::of(&c)).collect::<Result<_, _>>()?);
+        let prepare =
+            || Ok(children.into_iter().map(|c| NewTask::of(&c)).collect::<Result<_, _>>()?);
         let mut results = Vec::new();
         for outcome in self.call_tasks(T::CLASS, prepare).await {
             results.push(self.child_result(outcome).await);

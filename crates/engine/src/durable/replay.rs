@@ -49,8 +49,9 @@ impl Replay {
 
     /// The full name of the next step with this name, with the number of a repetition.
     pub(crate) fn next_name(&mut self, name: &str) -> Result<String, Failure> {
-        check_step_name(name)
-            .map_err(|error| Failure::no_retry(Failure::named("InvalidStepName", error.to_string())))?;
+        check_step_name(name).map_err(|error| {
+            Failure::no_retry(Failure::named("InvalidStepName", error.to_string()))
+        })?;
         let uses = self.uses.entry(name.to_owned()).or_default();
         *uses += 1;
         Ok(numbered(name, *uses))
@@ -150,7 +151,16 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let result = Some(Json::parse("1").unwrap());
         let name = name.to_owned();
-        StepRow { name, number, kind, attempt: 1, result, until: None, started_at: now, recorded_at: now }
+        StepRow {
+            name,
+            number,
+            kind,
+            attempt: 1,
+            result,
+            until: None,
+            started_at: now,
+            recorded_at: now,
+        }
     }
 
     fn replay(steps: Vec<StepRow>) -> Replay {

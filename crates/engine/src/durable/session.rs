@@ -40,10 +40,8 @@ impl SessionHandle {
         let (requests, receiver) = unbounded_channel();
         let schema = store.schema_name().to_owned();
         // A test moves the clock of the database, and waits for nothing.
-        let in_place_max =
-            if injected_failures.in_test { Duration::ZERO } else { IN_PLACE_MAX };
-        let session =
-            Self { store, schema, runtime, in_place_max, injected_failures, requests };
+        let in_place_max = if injected_failures.in_test { Duration::ZERO } else { IN_PLACE_MAX };
+        let session = Self { store, schema, runtime, in_place_max, injected_failures, requests };
         (session, receiver)
     }
 

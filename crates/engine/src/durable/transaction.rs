@@ -77,7 +77,9 @@ impl<S> Context<S> {
         T: Serialize + DeserializeOwned,
     {
         let name = match self.or_exit(self.enter_step(name).await).await {
-            StepState::Recorded(name, stored) => return Ok(self.stored_result(&name, &stored).await),
+            StepState::Recorded(name, stored) => {
+                return Ok(self.stored_result(&name, &stored).await);
+            }
             StepState::Run(name) => name,
         };
         let schema = &self.handle.session.schema;

@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_core::step::TaskSteps;
 use task_engine_core::task::{Due, TaskRow};
 use task_engine_core::task::{NewTask, Task, TaskId, TaskListQuery, TaskStatus};
 use task_engine_sqlite::SqliteStore;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
+use crate::durable::InjectedFailures;
 use crate::engine::Engine;
 use crate::pools;
 use crate::running::lock;
@@ -85,8 +87,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
         engine: impl FnOnce(&TaskEngine) -> Engine<S>,
     ) -> Self {
         let prepared = engine(&TaskEngine::new(store.clone())).prepare();
-        let engine =
+        let mut engine =
             prepared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
+        engine.injected_failures = InjectedFailures::for_tests();
         assert!(
             Arc::ptr_eq(&store, &engine.store),
             "the engine uses another store; use the tasks that the harness passes"
@@ -223,6 +226,27 @@ impl<S: Send + Sync + 'static> Harness<S> {
 
     async fn drained(&self, executed: Vec<Executed>) -> Drained {
         Drained { executed, passed_over: expected(self.passed_over().await) }
+    }
+
+    /// Lets the next run of a step fail, once for each call: the attempt ends with the error
+    /// `InjectedFailure`, and the code of the step does not run.
+    pub fn fail_step(&self, name: &str, message: impl Into<String>) {
+        self.engine.injected_failures.add(name, message.into());
+    }
+
+    /// Sends a signal to a task.
+    ///
+    /// # Panics
+    /// If it is refused: the task has ended, or got this signal before.
+    pub async fn signal(&self, id: TaskId, name: &str, payload: &impl serde::Serialize) {
+        let sent = expected(self.tasks().signal(id, name, payload).await);
+        let status = sent.status.as_str();
+        assert!(sent.status.is_accepted(), "signal {name:?} to task {id} was refused: {status}");
+    }
+
+    /// The recorded steps and signals of a task.
+    pub async fn steps(&self, id: TaskId) -> TaskSteps {
+        expected(self.store().steps(id).await)
     }
 
     /// Moves the clock of the database forward. Nothing runs before the next drain,

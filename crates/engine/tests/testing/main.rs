@@ -2,6 +2,7 @@
 
 mod created;
 mod drained;
+mod durable;
 mod performed;
 mod tasks;
 mod time;

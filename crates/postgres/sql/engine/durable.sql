@@ -183,40 +183,57 @@ ON CONFLICT (task_id, name) DO NOTHING;
 SELECT g.name, task_engine.readable(g.payload) AS payload, g.sent_at, g.timed_out
 FROM task_engine.signals g WHERE g.task_id = $1 AND g.name = $2;
 
--- name: resume_parents
--- Suspended tasks that watch one of these tasks ($1), which has ended: each watches its next
--- child that has not ended, or is due. The snapshot may be older than a lock that this waited
--- for, so the caller asks about the newly watched tasks once more, after this has committed:
--- either this sees the end of a child, or the engine that records that end sees the watch.
-WITH watching AS MATERIALIZED (
-  SELECT s.task_id, s.attempt, s.watching FROM task_engine.suspended_tasks s
-  WHERE s.watching = ANY ($1) AND task_engine.has_ended(s.watching)
-  ORDER BY s.task_id FOR UPDATE
-), next AS MATERIALIZED (
-  SELECT w.task_id, w.attempt, child.depends_on AS watching
-  FROM watching w
-  LEFT JOIN LATERAL (
+-- name: watching_tasks
+-- Suspended tasks that watch one of these. By the index of watched tasks.
+SELECT s.task_id FROM task_engine.suspended_tasks s WHERE s.watching = ANY ($1);
+
+-- name: lock_suspended
+-- The statement after this one sees what earlier holders of the locks have written, also
+-- the waiting rows of tasks that were suspended again.
+SELECT task_id FROM task_engine.suspended_tasks WHERE task_id = ANY ($1) ORDER BY task_id FOR UPDATE;
+
+-- name: resume
+-- Suspended tasks, which are locked: one whose signal has been sent, or whose children have all
+-- ended, is due. One whose watched child has ended watches the next that has not. A row of a
+-- task that no longer waits for this attempt is removed. The end of a newly watched child may
+-- have been committed meanwhile, so the caller asks again about these after its commit: either
+-- it sees the end, or the engine that records the end sees the watch.
+WITH facts AS MATERIALIZED (
+  SELECT s.task_id, s.attempt, s.watching, w.task_id IS NOT NULL AS waits,
+    EXISTS (SELECT FROM task_engine.signals g
+            WHERE g.task_id = s.task_id AND g.name = ANY (s.signals)) AS signalled,
     -- has_ended, written out: a call for each of thousands of children would take longer.
-    SELECT d.depends_on FROM task_engine.task_dependencies d
-    WHERE d.task_id = w.task_id AND d.depends_on > w.watching
-      AND NOT coalesce(
-        (SELECT e.ends_task IS NOT NULL FROM task_engine.ended_executions e
-         WHERE e.task_id = d.depends_on ORDER BY e.attempt DESC LIMIT 1),
-        NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
-    ORDER BY d.depends_on LIMIT 1
-  ) AS child ON true
+    CASE WHEN s.watching IS NOT NULL THEN (
+      SELECT d.depends_on FROM task_engine.task_dependencies d
+      WHERE d.task_id = s.task_id AND d.depends_on >= s.watching
+        AND NOT coalesce(
+          (SELECT e.ends_task IS NOT NULL FROM task_engine.ended_executions e
+           WHERE e.task_id = d.depends_on ORDER BY e.attempt DESC LIMIT 1),
+          NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
+      ORDER BY d.depends_on LIMIT 1) END AS next
+  FROM task_engine.suspended_tasks s
+  LEFT JOIN task_engine.waiting_tasks w ON w.task_id = s.task_id AND w.attempt = s.attempt + 1
+  WHERE s.task_id = ANY ($1)
 ), moved AS (
-  UPDATE task_engine.suspended_tasks s SET watching = n.watching
-  FROM next n WHERE s.task_id = n.task_id AND n.watching IS NOT NULL
+  UPDATE task_engine.suspended_tasks s SET watching = f.next FROM facts f
+  WHERE s.task_id = f.task_id AND f.waits AND NOT f.signalled AND f.next <> f.watching
   RETURNING s.watching
-), freed AS (
-  DELETE FROM task_engine.suspended_tasks s
-  USING next n WHERE s.task_id = n.task_id AND n.watching IS NULL
-  RETURNING s.task_id, s.attempt
+), free AS MATERIALIZED (
+  -- A row that an edit or a replacement holds is skipped: a heartbeat resumes its task. Its
+  -- new row is not visible here.
+  SELECT w.task_id, w.attempt FROM task_engine.waiting_tasks w
+  WHERE (w.task_id, w.attempt) IN (
+    SELECT f.task_id, f.attempt + 1 FROM facts f
+    WHERE f.waits AND (f.signalled OR f.watching IS NOT NULL AND f.next IS NULL))
+  ORDER BY w.task_id FOR UPDATE SKIP LOCKED
 ), gone AS (
   DELETE FROM task_engine.waiting_tasks w
-  USING freed f WHERE w.task_id = f.task_id AND w.attempt = f.attempt + 1
+  USING free WHERE w.task_id = free.task_id AND w.attempt = free.attempt
   RETURNING w.task_id, w.priority, w.attempt, w.retry_number, w.queue, w.task_class
+), freed AS (
+  DELETE FROM task_engine.suspended_tasks s
+  WHERE s.task_id = ANY (ARRAY(SELECT task_id FROM gone))
+    OR s.task_id = ANY (ARRAY(SELECT task_id FROM facts WHERE NOT waits))
 ), again AS (
   INSERT INTO task_engine.waiting_tasks
     (task_id, due_at, priority, attempt, retry_number, queue, task_class)
@@ -227,34 +244,15 @@ SELECT ARRAY(SELECT DISTINCT watching FROM moved) AS watching,
   (SELECT count(*) FROM again) AS resumed,
   (SELECT count(task_engine.wake(again.task_class, again.queue, again.priority)) FROM again) AS woken;
 
--- name: resume_signalled
--- Suspended tasks whose signal has been sent, of these tasks ($1): they are due.
-WITH freed AS (
-  DELETE FROM task_engine.suspended_tasks s
-  WHERE s.task_id = ANY (ARRAY(
-      SELECT task_id FROM task_engine.suspended_tasks WHERE task_id = ANY ($1)
-      ORDER BY task_id FOR UPDATE SKIP LOCKED))
-    AND EXISTS (
-      SELECT FROM task_engine.signals g WHERE g.task_id = s.task_id AND g.name = ANY (s.signals))
-  RETURNING s.task_id, s.attempt
-), gone AS (
-  DELETE FROM task_engine.waiting_tasks w
-  USING freed f WHERE w.task_id = f.task_id AND w.attempt = f.attempt + 1
-  RETURNING w.task_id, w.priority, w.attempt, w.retry_number, w.queue, w.task_class
-), again AS (
-  INSERT INTO task_engine.waiting_tasks
-    (task_id, due_at, priority, attempt, retry_number, queue, task_class)
-  SELECT task_id, clock_timestamp(), priority, attempt, retry_number, queue, task_class FROM gone
-  RETURNING task_class, queue, priority
-)
-SELECT count(task_engine.wake(task_class, queue, priority)) AS woken FROM again;
-
 -- name: suspended_page
--- Suspended tasks in the order of their ids, and whether one should have been resumed.
+-- Suspended tasks in the order of their ids, and whether each should be resumed, watch another
+-- child, or be removed.
 SELECT s.task_id,
-  CASE WHEN task_engine.has_ended(s.watching) THEN s.watching END AS ended_child,
-  EXISTS (SELECT FROM task_engine.signals g
-          WHERE g.task_id = s.task_id AND g.name = ANY (s.signals)) AS signalled
+  s.watching IS NOT NULL AND task_engine.has_ended(s.watching)
+  OR EXISTS (SELECT FROM task_engine.signals g
+             WHERE g.task_id = s.task_id AND g.name = ANY (s.signals))
+  OR NOT EXISTS (SELECT FROM task_engine.waiting_tasks w
+                 WHERE w.task_id = s.task_id AND w.attempt = s.attempt + 1) AS is_missed
 FROM task_engine.suspended_tasks s WHERE s.task_id > $1
 ORDER BY s.task_id LIMIT $2;
 

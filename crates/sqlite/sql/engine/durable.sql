@@ -139,9 +139,9 @@ DELETE FROM task_engine_suspended_tasks WHERE task_id = ?1;
 SELECT EXISTS (SELECT 1 FROM task_engine_suspended_tasks);
 
 -- name: child_outcome
--- The newest end of a task. The end of a range of the primary key.
-SELECT ends_task, result, error
+-- The end of a task by this attempt, or its newest one. A part of the primary key.
+SELECT ends_task, result, error, attempt
 FROM task_engine_ended_executions
-WHERE task_id = ?1
+WHERE task_id = ?1 AND (?2 IS NULL OR attempt = ?2)
 ORDER BY attempt DESC
 LIMIT 1;
