@@ -14,10 +14,11 @@ const ATTEMPTS_MAX: usize = 20;
 
 pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
     let (bars, skipped) = bars(task, due_at, now);
+    let rows: Vec<_> = (skipped..task.executions.len()).map(|at| format!("#{}", at + 1)).collect();
     let about = "Executions over time; the table below has the same as text";
     html! {
         figure .gantt {
-            (chart::timeline(&bars, skipped + 1, &app.zone, about))
+            (chart::timeline(&bars, &rows, &app.zone, about))
             figcaption .legend {
                 span { i .wait {} "due" }
                 span { i .off {} "backoff" }
