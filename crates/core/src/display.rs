@@ -4,6 +4,7 @@
 
 mod cancelled;
 mod endings;
+mod steps;
 mod times;
 
 use crate::progress::ProgressRow;
@@ -11,6 +12,7 @@ use crate::queue::BoundedCount;
 
 pub use cancelled::{cancel_history_text, cancel_outcome_text};
 pub use endings::{next_state_text, outcome_text};
+pub use steps::{StepEntry, StepState, kept_signals, step_timeline};
 pub use times::{clock, clock_and_relative, relative, span};
 
 /// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
