@@ -69,7 +69,9 @@ pub(super) async fn signal_key(
     let name = object.required_text("name")?;
     check_signal_name(&name).map_err(|bad| object.invalid("name", bad))?;
     let payload = match object.raw("payload") {
-        Some(payload) => Json::parse(payload.get()).map_err(|bad| object.invalid("payload", bad))?,
+        Some(payload) => {
+            Json::parse(payload.get()).map_err(|bad| object.invalid("payload", bad))?
+        }
         None => Json::null(),
     };
     send(&app, &actor, object.reason()?.as_deref(), target, name, payload).await
@@ -106,9 +108,7 @@ pub(super) async fn rerun(
     perform(&app, &actor, reason.as_deref(), |operator| async move {
         match from {
             Some(step) => operator.rerun_from(id, &step).await,
-            None => {
-                operator.change_tasks(TaskOperation::Rerun, &Selection::Ids(vec![id])).await
-            }
+            None => operator.change_tasks(TaskOperation::Rerun, &Selection::Ids(vec![id])).await,
         }
     })
     .await

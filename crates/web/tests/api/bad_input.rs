@@ -208,11 +208,12 @@ async fn other_errors_are_problem_details() {
     assert_eq!(client.get("/api/v1/tasks").await.ok()["tasks"], json!([]));
 }
 
-const QUERIES: [(&str, &[&str]); 11] = [
+const QUERIES: [(&str, &[&str]); 12] = [
     ("/tasks", &["filter", "before", "limit"]),
     ("/tasks/1", &[]),
     ("/tasks/1/logs", &["attempt", "after", "limit"]),
     ("/tasks/1/why", &[]),
+    ("/tasks/1/steps", &[]),
     ("/flows/a", &["after", "limit"]),
     ("/errors", &["filter", "before", "limit"]),
     ("/checks", &["depth"]),

@@ -38,7 +38,8 @@ struct Shop {
 
 impl Shop {
     fn open(tables: &Tables) -> Self {
-        let engine = TaskEngine::new(tables.store.clone()).engine(()).instance("shop").handle(order);
+        let engine =
+            TaskEngine::new(tables.store.clone()).engine(()).instance("shop").handle(order);
         let stop = engine.stop_handle();
         Self { stop, running: tokio::spawn(engine.run_until(std::future::pending())) }
     }

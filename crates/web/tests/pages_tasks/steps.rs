@@ -48,11 +48,14 @@ async fn steps_have_chart_and_table() {
     for site in [Site::open().await, Site::on_postgres().await] {
         let (_, attempt, id) = claimed(&site).await;
         let big = r#"{"amount":1970670598291982290123456789,"currency":"EUR","lines":[1,2,3],"customer":"Ada Lovelace of London"}"#;
-        record(&site, &[
-            step(&attempt, 1, "reserve", result("\"box 7\"")),
-            step(&attempt, 2, "charge", result(big)),
-            step(&attempt, 3, "cooldown", StepContent::SleepFor(HOUR)),
-        ])
+        record(
+            &site,
+            &[
+                step(&attempt, 1, "reserve", result("\"box 7\"")),
+                step(&attempt, 2, "charge", result(big)),
+                step(&attempt, 3, "cooldown", StepContent::SleepFor(HOUR)),
+            ],
+        )
         .await;
         let page = site.get(&format!("/tasks/{id}")).await.ok();
         has(&page, "<h2>Steps</h2>");
@@ -89,11 +92,17 @@ async fn signal_is_sent_by_form() {
         has(&page, "waiting for signal <b class=\"name\">approved</b> until ");
         has(&page, "name=\"name\" value=\"approved\"");
         let fields = |payload: &'static str| {
-            [("id", text.clone()), ("back", here.clone()), ("name", "approved".to_owned()), ("payload", payload.to_owned())]
+            [
+                ("id", text.clone()),
+                ("back", here.clone()),
+                ("name", "approved".to_owned()),
+                ("payload", payload.to_owned()),
+            ]
         };
         let post = async |payload| {
             let fields = fields(payload);
-            let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
             site.post("/operations/signal", &fields).await
         };
         let wrong = post("{\"by\": ada}").await;
@@ -187,10 +196,13 @@ async fn hostile_steps_are_escaped() {
     let site = Site::open().await;
     let (_engine, attempt, id) = claimed(&site).await;
     let hostile = "<script>alert(1)</script>";
-    record(&site, &[
-        step(&attempt, 1, hostile, result(&format!("\"{hostile}\""))),
-        step(&attempt, 2, "\"><b>", StepContent::Wait(HOUR)),
-    ])
+    record(
+        &site,
+        &[
+            step(&attempt, 1, hostile, result(&format!("\"{hostile}\""))),
+            step(&attempt, 2, "\"><b>", StepContent::Wait(HOUR)),
+        ],
+    )
     .await;
     site.fixture.store.signal(&id.into(), "<i>early", &Json::null()).await.unwrap();
     let page = site.get(&format!("/tasks/{id}")).await.ok();

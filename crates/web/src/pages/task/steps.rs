@@ -112,6 +112,3 @@ fn kept(app: &App, steps: &ShownSteps) -> Markup {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -112,8 +112,10 @@ impl StepTable<'_> {
     }
 
     fn result(&self, entry: &StepEntry) -> Markup {
-        let time = |at: Option<Timestamp>| html! {
-            @if let Some(at) = at { (parts::time(self.app, at, self.now)) }
+        let time = |at: Option<Timestamp>| {
+            html! {
+                @if let Some(at) = at { (parts::time(self.app, at, self.now)) }
+            }
         };
         match (entry.kind, entry.state) {
             (StepKind::Sleep, StepState::Sleeping) => html! { "until " (time(entry.until)) },
@@ -125,9 +127,10 @@ impl StepTable<'_> {
                 span .soft { "no signal until " (time(entry.until)) }
             },
             (StepKind::Call, _) => self.children(&entry.children),
-            _ => entry.result.as_ref().map_or_else(Markup::default, |result| {
-                self.json(entry.number, result)
-            }),
+            _ => entry
+                .result
+                .as_ref()
+                .map_or_else(Markup::default, |result| self.json(entry.number, result)),
         }
     }
 
