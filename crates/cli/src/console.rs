@@ -143,16 +143,6 @@ pub(crate) fn program() -> String {
     }
 }
 
-/// A word, quoted for a shell if needed.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 /// The current time in the local time zone.
 pub(crate) fn now() -> Zoned {
     Timestamp::now().to_zoned(TimeZone::system())

@@ -50,6 +50,17 @@ pub fn count_text(count: BoundedCount) -> String {
     if count.and_more { text + "+" } else { text }
 }
 
+/// A word as a shell reads it, in quotes if it needs them.
+#[must_use]
+pub fn shell_quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// The progress of an attempt: `40 %, rendering`.
 #[must_use]
 pub fn progress_text(progress: &ProgressRow) -> String {
