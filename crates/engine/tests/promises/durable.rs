@@ -36,7 +36,8 @@ impl Effects {
     }
 }
 
-type Run = fn(Value, Context<Effects>) -> futures_util::future::BoxFuture<'static, Result<Value, Failure>>;
+type Run =
+    fn(Value, Context<Effects>) -> futures_util::future::BoxFuture<'static, Result<Value, Failure>>;
 
 /// A running engine with a handler for the class `durable`.
 struct Scene {
@@ -70,7 +71,7 @@ impl Scene {
     async fn run(&self, run: Run) -> TaskDetails {
         let engine = self.start(run);
         let id = self.create().await;
-        let ended = self.fresh.until(id, |task| task.row.status.is_ended()).await;
+        let ended = self.fresh.until_ended(id).await;
         engine.stop().await;
         self.fresh.assert_sound().await;
         ended
@@ -321,7 +322,7 @@ async fn children_run_once(fresh: Fresh) {
     });
     let engine = start(scene.engine(run).handle(double));
     let id = scene.create().await;
-    let task = scene.fresh.until(id, |task| task.row.status.is_ended()).await;
+    let task = scene.fresh.until_ended(id).await;
     assert_eq!(result(&task), json!([2, 4, "Negative", 40]));
     let mut effects = scene.effects.all();
     effects.sort();
@@ -386,43 +387,61 @@ async fn step_after_lost_claim_ends_attempt(fresh: Fresh) {
 /// Mistakes of the code, and the error that each attempt ends with.
 async fn mistakes_have_clear_errors(fresh: Fresh) {
     let cases: [(&str, Run); 6] = [
-        ("StepInsideStep: step \"inner\" was called inside step \"outer\"", handler!(|cx| {
-            let nested = cx.step("outer", || async {
-                cx.step("inner", || async { Ok::<_, Failure>(1) }).await
-            });
-            Ok(json!(nested.await.unwrap_or(0)))
-        })),
-        ("StepInsideStep: sleep \"nap\" was called inside step \"outer\"", handler!(|cx| {
-            let nested = cx.step("outer", || async {
-                cx.sleep("nap", LONG).await;
-                Ok::<_, Failure>(1)
-            });
-            Ok(json!(nested.await.unwrap_or(0)))
-        })),
-        ("InvalidStepName: invalid name of a step: \"a#2\"", handler!(|cx| {
-            cx.step("a#2", || async { Ok::<_, Failure>(()) }).await?;
-            Ok(Value::Null)
-        })),
-        ("StepNotDecodable: the result of step \"count\" cannot be read", handler!(|cx| {
-            if cx.attempt() == 1 {
-                cx.step("count", || async { Ok::<_, Failure>("seven") }.map_owned()).await?;
-                return Err("once more".into());
-            }
-            let count: u64 = cx.step("count", || async { Ok::<_, Failure>(7) }).await?;
-            Ok(json!(count))
-        })),
-        ("StepChanged: \"pause\" was recorded as a sleep and is a step now", handler!(|cx| {
-            if cx.attempt() == 1 {
-                cx.sleep("pause", Duration::from_millis(1)).await;
-                return Err("once more".into());
-            }
-            cx.step("pause", || async { Ok::<_, Failure>(1) }).await?;
-            Ok(Value::Null)
-        })),
-        ("StepNotStorable: the result of step \"big\" cannot be stored", handler!(|cx| {
-            cx.step("big", || async { Ok::<_, Failure>("x".repeat(2 << 20)) }).await?;
-            Ok(Value::Null)
-        })),
+        (
+            "StepInsideStep: step \"inner\" was called inside step \"outer\"",
+            handler!(|cx| {
+                let nested = cx.step("outer", || async {
+                    cx.step("inner", || async { Ok::<_, Failure>(1) }).await
+                });
+                Ok(json!(nested.await.unwrap_or(0)))
+            }),
+        ),
+        (
+            "StepInsideStep: sleep \"nap\" was called inside step \"outer\"",
+            handler!(|cx| {
+                let nested = cx.step("outer", || async {
+                    cx.sleep("nap", LONG).await;
+                    Ok::<_, Failure>(1)
+                });
+                Ok(json!(nested.await.unwrap_or(0)))
+            }),
+        ),
+        (
+            "InvalidStepName: invalid name of a step: \"a#2\"",
+            handler!(|cx| {
+                cx.step("a#2", || async { Ok::<_, Failure>(()) }).await?;
+                Ok(Value::Null)
+            }),
+        ),
+        (
+            "StepNotDecodable: the result of step \"count\" cannot be read",
+            handler!(|cx| {
+                if cx.attempt() == 1 {
+                    cx.step("count", || async { Ok::<_, Failure>("seven") }.map_owned()).await?;
+                    return Err("once more".into());
+                }
+                let count: u64 = cx.step("count", || async { Ok::<_, Failure>(7) }).await?;
+                Ok(json!(count))
+            }),
+        ),
+        (
+            "StepChanged: \"pause\" was recorded as a sleep and is a step now",
+            handler!(|cx| {
+                if cx.attempt() == 1 {
+                    cx.sleep("pause", Duration::from_millis(1)).await;
+                    return Err("once more".into());
+                }
+                cx.step("pause", || async { Ok::<_, Failure>(1) }).await?;
+                Ok(Value::Null)
+            }),
+        ),
+        (
+            "StepNotStorable: the result of step \"big\" cannot be stored",
+            handler!(|cx| {
+                cx.step("big", || async { Ok::<_, Failure>("x".repeat(2 << 20)) }).await?;
+                Ok(Value::Null)
+            }),
+        ),
     ];
     for (expected, run) in cases {
         let scene = Scene::new(Fresh::on(fresh.store.clone()));
@@ -481,8 +500,10 @@ async fn steps_of_parallel_code_are_recorded(fresh: Fresh) {
     let steps = scene.fresh.store.steps(task.row.id).await.unwrap().steps;
     let kinds: HashMap<_, _> = steps.iter().map(|step| (&*step.name, step.kind)).collect();
     assert_eq!(kinds, HashMap::from([("a", StepKind::Step), ("b", StepKind::Step)]));
-    let ids: Vec<AttemptId> =
-        steps.iter().map(|step| AttemptId { task_id: task.row.id, attempt: step.attempt }).collect();
+    let ids: Vec<AttemptId> = steps
+        .iter()
+        .map(|step| AttemptId { task_id: task.row.id, attempt: step.attempt })
+        .collect();
     assert!(ids.iter().all(|id| id.attempt == 1));
 }
 

@@ -10,7 +10,8 @@ use task_engine::{Context, Failure, TaskEngine, TaskId, TaskOptions, TaskStatus}
 
 use crate::store::{Fresh, nothing, on_every_store, start};
 
-type Run = fn(Value, Context<Effects>) -> futures_util::future::BoxFuture<'static, Result<(), Failure>>;
+type Run =
+    fn(Value, Context<Effects>) -> futures_util::future::BoxFuture<'static, Result<(), Failure>>;
 
 #[derive(Debug, Clone, Default)]
 struct Effects(Arc<Mutex<Vec<&'static str>>>);
@@ -24,7 +25,12 @@ impl Effects {
 
 macro_rules! version {
     (|$cx:ident| $body:block) => {
-        |_, $cx| Box::pin(async move { $body; Ok(()) })
+        |_, $cx| {
+            Box::pin(async move {
+                $body;
+                Ok(())
+            })
+        }
     };
 }
 
@@ -45,11 +51,11 @@ async fn upgrade(fresh: &Fresh, old: Run, new: Run) -> (Vec<&'static str>, TaskS
     };
     let id: TaskId = fresh.create("order", nothing()).await;
     let first = engine(old);
-    fresh.until(id, |task| task.row.status == TaskStatus::Waiting && !task.executions.is_empty()).await;
+    fresh.until_requeued(id).await;
     first.stop().await;
     tasks.signal(id, "go", &()).await.unwrap();
     let second = engine(new);
-    let task = fresh.until(id, |task| task.row.status.is_ended()).await;
+    let task = fresh.until_ended(id).await;
     second.stop().await;
     fresh.assert_sound().await;
     let effects = effects.0.lock().unwrap().clone();

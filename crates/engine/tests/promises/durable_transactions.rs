@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use task_engine::postgres::{sqlx, tokio_postgres};
 use task_engine::sqlite::rusqlite;
 use task_engine::{
-    Context, Engine, Failure, RetryRule, SignalStatus, StoreError, TaskEngine, TaskOptions,
+    Context, Engine, Failure, RetryRule, SignalStatus, StoreError, Task, TaskEngine, TaskOptions,
     TaskStatus,
 };
 use task_engine_test_harness::TestServer;
@@ -99,13 +100,24 @@ async fn step_commits_with_sqlx() {
     assert_eq!(taken(&url).await, 1);
 }
 
+#[derive(Serialize, Deserialize)]
+struct Reserve {}
+
+impl Task for Reserve {
+    const CLASS: &'static str = "reserve";
+
+    fn options() -> TaskOptions {
+        options()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn step_commits_with_rusqlite() {
     let fresh = sqlite().await;
     let path = fresh.path().unwrap();
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute_batch("CREATE TABLE stock (taken INTEGER)").unwrap();
-    let handler = |_: Value, cx: Context<String>| {
+    let handler = |_: Reserve, cx: Context<String>| {
         let mut connection = rusqlite::Connection::open(cx.state())?;
         let tx = connection.transaction()?;
         let attempt = cx.attempt();
@@ -122,23 +134,14 @@ async fn step_commits_with_rusqlite() {
     };
     let tasks = TaskEngine::new(fresh.store.clone());
     let state = path.to_str().unwrap().to_owned();
-    let engine = tasks.engine(state).handle_class_blocking("reserve", options(), handler);
+    let engine = tasks.engine(state).handle_blocking(handler);
     assert_eq!(run_thrice(&fresh, engine).await, json!(2));
     let taken: i64 = connection.query_row("SELECT count(*) FROM stock", [], |r| r.get(0)).unwrap();
     assert_eq!(taken, 1);
 }
 
-fn waits() -> impl task_engine::Handler<Value, (), ()> {
-    NeverCalled
-}
-
-struct NeverCalled;
-
-impl task_engine::Handler<Value, (), ()> for NeverCalled {
-    async fn call(&self, _: Value, cx: Context<()>) -> Result<task_engine::Json, Failure> {
-        let got: Value = cx.wait_for("approved", Duration::from_secs(3600)).await?;
-        Ok(task_engine::Json::encode(&got)?)
-    }
+async fn waits(_: Value, cx: Context<()>) -> Result<Value, Failure> {
+    Ok(cx.wait_for("approved", Duration::from_secs(3600)).await?)
 }
 
 /// A signal that is rolled back was never sent; one that commits is received. The suspension
@@ -152,7 +155,7 @@ async fn signal_commits_with_transaction() {
     let tx = client.transaction().await.unwrap();
     let sent = tasks.signal_in(&tx, id, "approved", &"lost").await.unwrap();
     assert_eq!(sent.status, SignalStatus::Kept);
-    let engine = start(tasks.engine(()).instance("test").handle_class("order", options(), waits()));
+    let engine = start(tasks.engine(()).instance("test").handle_class("order", options(), waits));
     // The attempt has written that it waits, and stays running: its suspension waits for the
     // transaction, other tasks do not.
     fresh.until_status(id, TaskStatus::Running).await;
@@ -161,7 +164,7 @@ async fn signal_commits_with_transaction() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let other = fresh.create("order", nothing()).await;
-    fresh.until(other, |task| task.row.status == TaskStatus::Waiting && !task.executions.is_empty()).await;
+    fresh.until_requeued(other).await;
     assert_eq!(fresh.details(id).await.row.status, TaskStatus::Running);
     tx.rollback().await.unwrap();
     fresh.until_status(id, TaskStatus::Waiting).await;
@@ -179,9 +182,9 @@ async fn signal_commits_with_transaction() {
 async fn sqlite_signal_commits_with_transaction() {
     let fresh = sqlite().await;
     let tasks = TaskEngine::new(fresh.store.clone());
-    let engine = start(tasks.engine(()).instance("test").handle_class("order", options(), waits()));
+    let engine = start(tasks.engine(()).instance("test").handle_class("order", options(), waits));
     let id = fresh.create("order", nothing()).await;
-    fresh.until(id, |task| task.row.status == TaskStatus::Waiting && !task.executions.is_empty()).await;
+    fresh.until_requeued(id).await;
     let path = fresh.path().unwrap();
     let sending = tokio::task::spawn_blocking(move || {
         let mut connection = rusqlite::Connection::open(path).unwrap();
@@ -200,9 +203,9 @@ async fn sqlite_signal_commits_with_transaction() {
 async fn sql_function_sends_signal() {
     let (fresh, url) = postgres().await;
     let tasks = TaskEngine::new(fresh.store.clone());
-    let engine = start(tasks.engine(()).instance("test").handle_class("order", options(), waits()));
+    let engine = start(tasks.engine(()).instance("test").handle_class("order", options(), waits));
     let id = fresh.create("order", nothing()).await;
-    fresh.until(id, |task| task.row.status == TaskStatus::Waiting && !task.executions.is_empty()).await;
+    fresh.until_requeued(id).await;
     let client = Arc::new(connect(&url).await);
     let send = "SELECT task_engine.signal($1, $2, '{\"by\": \"ada\"}')";
     let sent: String = client.query_one(send, &[&id.0, &"approved"]).await.unwrap().get(0);
