@@ -2,7 +2,6 @@
 
 use axum::Json as JsonResponse;
 use axum::extract::State;
-use axum::http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine_core::display::{StepEntry, step_timeline};
@@ -93,7 +92,7 @@ async fn send(
         return Ok(JsonResponse(sent));
     }
     let outcome = Some(sent.status.as_str());
-    Err(ApiError { outcome, ..ApiError::new(StatusCode::CONFLICT, sent.report.message) })
+    Err(ApiError { outcome, ..ApiError::conflict(sent.report.message) })
 }
 
 /// Creates a task again, from its beginning or from a step.

@@ -68,14 +68,14 @@ async fn page(
             h1 { "Task " (id) " " span .name { (task.row.class) } }
             (parts::state(task.row.status.as_str(), task.row.status.explained()))
         }
-        (journey::show(&app, task, due_at, why.at))
+        (journey::show(&app, task, due_at, why.at, steps.open()))
         (buttons::show(&app, &viewer, &redacted, why.at))
         div .grid {
             (reasons(&app, &why))
             (facts(&app, task, due_at, why.at))
         }
         (steps::show(&app, &viewer, &redacted, &steps, &flow))
-        (runs(&app, task, due_at, why.at))
+        (runs(&app, task, due_at, why.at, steps.horizon()))
         (payload(&app, &viewer, &redacted))
         (logs::show(&app, task, &log))
         (flow::show(&app, task, &flow))
@@ -126,13 +126,19 @@ fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Ma
     }
 }
 
-fn runs(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
+fn runs(
+    app: &App,
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> Markup {
     html! {
         section #executions .card data-live {
             h2 { "Executions" }
             @if task.executions.is_empty() { p .soft { "The task has not run yet." } }
             @else {
-                (gantt::show(app, task, due_at, now))
+                (gantt::show(app, task, due_at, now, horizon))
                 (executions::table(app, task, now))
             }
         }

@@ -70,6 +70,17 @@ impl ShownSteps {
         (first, hidden.len(), last)
     }
 
+    /// The step that the task waits for.
+    pub(super) fn open(&self) -> Option<&StepEntry> {
+        self.entries.iter().rfind(|entry| entry.state.is_open())
+    }
+
+    /// A task that waits for children is due in a year at the latest: that is not drawn.
+    pub(super) fn horizon(&self) -> Timestamp {
+        let calls = self.entries.iter().any(|entry| entry.state == StepState::Running);
+        if calls { self.now } else { Timestamp::MAX }
+    }
+
     /// The waits for a signal that has not arrived.
     fn waits(&self) -> impl Iterator<Item = &StepEntry> {
         self.entries.iter().filter(|entry| entry.state == StepState::Waiting)
