@@ -14,11 +14,15 @@ use super::support::{sandbox, sandbox_on};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-#[derive(Debug, Serialize, Deserialize, Task)]
-#[task(secrets("card"))]
+#[derive(Debug, Serialize, Deserialize)]
 struct Order {
     #[serde(default)]
     card: String,
+}
+
+impl Task for Order {
+    const CLASS: &'static str = "order";
+    const SECRETS: &'static [&'static str] = &["card"];
 }
 
 /// How often the code of the step `charge` ran.
@@ -36,8 +40,12 @@ async fn order(order: Order, cx: Context<Charged>) -> Result<String, Failure> {
 }
 
 /// Waits for a signal that is late, then for another one.
-#[derive(Debug, Serialize, Deserialize, Task)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Late {}
+
+impl Task for Late {
+    const CLASS: &'static str = "late";
+}
 
 async fn late(cx: Context<Charged>) -> Result<bool, Failure> {
     let timed_out = cx.wait_for::<Value>("paid", Duration::from_millis(1)).await.is_err();
@@ -46,11 +54,19 @@ async fn late(cx: Context<Charged>) -> Result<bool, Failure> {
 }
 
 /// No engine has a handler for it.
-#[derive(Debug, Serialize, Deserialize, Task)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Child {}
 
-#[derive(Debug, Serialize, Deserialize, Task)]
+impl Task for Child {
+    const CLASS: &'static str = "child";
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 struct Parent {}
+
+impl Task for Parent {
+    const CLASS: &'static str = "parent";
+}
 
 async fn parent(cx: Context<Charged>) -> Result<usize, Failure> {
     Ok(cx.call_all::<_, Value>([Child {}, Child {}]).await.len())
@@ -148,7 +164,7 @@ async fn signal_wakes_task(scene: Scene) {
         4,
         "Task 1 has ended (stopped): signals are refused",
     );
-    let audit = scene.ok(&["audit"]);
+    let audit = scene.ok(&["audit", "--json"]);
     for sentence in [
         "Task 1 got signal approved and continues.",
         "Task 1 keeps signal aproved until",
@@ -223,7 +239,7 @@ async fn rerun_keeps_earlier_steps() {
     assert_eq!(steps["steps"][0]["attempt"], 0);
     assert!(scene.ok(&["steps", "3"]).contains(" kept  "));
     assert_eq!(scene.charged.load(Ordering::Relaxed), 1, "the step ran once");
-    let audit = scene.ok(&["audit"]);
+    let audit = scene.ok(&["audit", "--json"]);
     assert!(audit.contains("Task 2 was created again as task 3"), "{audit}");
     assert!(scene.json(&["show", "3"])["context"]["kept_steps"] == 2);
 
@@ -348,5 +364,5 @@ fn invalid_signals_are_refused() {
     ] {
         refused(&sandbox, args, code, message);
     }
-    assert!(!sandbox.ok(&["audit"]).contains("Task 1"), "nothing was changed");
+    assert!(!sandbox.ok(&["audit"]).contains("task 1"), "nothing was changed");
 }
