@@ -17,6 +17,8 @@ use crate::escape::escape_lines;
 use crate::executables::{self, ConfigPurpose};
 use crate::json_output::write_json_line;
 
+pub(crate) use task_engine_core::display::shell_quoted as quoted;
+
 /// The output of this run, and its database.
 #[derive(Debug)]
 pub(crate) struct Console {
