@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustix::process::Signal;
-use task_engine::{NewTask, SignalStatus, Store, TaskId, TaskStatus};
+use task_engine::{NewTask, SignalStatus, Store, Task as _, TaskId, TaskStatus};
 use task_engine_core::queue::QueuePause;
 
-use crate::durable::{CHILDREN, Process, SIGNAL, SLEEP, STEPS};
+use crate::durable::{CHILDREN, Part, Process, SIGNAL, SLEEP, STEPS};
 use crate::harness::context::TestContext;
 use crate::history::History;
 use crate::registry::StoreKind;
@@ -20,7 +20,7 @@ const SUSPENDED_SLEEP_MS: u64 = 5200;
 pub fn durable_kill_storm(ctx: &mut TestContext) {
     ctx.use_default_store();
     let names = ["a", "b", "c"];
-    ctx.start(&names);
+    start(ctx, &names);
     let count = if ctx.soak { 200 } else { 48 };
     ctx.send_signals(count);
     let mut storm = Storm::default();
@@ -42,6 +42,16 @@ pub fn durable_kill_storm(ctx: &mut TestContext) {
     ));
     let history = ctx.settle_and_check();
     note_signals(ctx, &history);
+}
+
+/// Engines with workers for parents and for children.
+fn start(ctx: &TestContext, names: &[&str]) {
+    for name in names {
+        let mut options = ctx.options(name);
+        options.config.queues =
+            [("processes", 5), ("parts", 5), ("default", 1)].map(|(q, n)| (q.to_owned(), n)).into();
+        ctx.engines.start(options);
+    }
 }
 
 fn random_process(rng: &mut fastrand::Rng) -> NewTask {
@@ -134,7 +144,7 @@ fn note_signals(ctx: &mut TestContext, history: &History) {
 pub fn killed_after_each_write(ctx: &mut TestContext) {
     ctx.use_default_store();
     pause(ctx, "parts");
-    ctx.start(&["a"]);
+    start(ctx, &["a"]);
     let mut run = KillPoints::begin(ctx);
     run.steps_and_sleep();
     run.wait_and_signal();
@@ -284,7 +294,7 @@ impl<'a> KillPoints<'a> {
 
     fn call(&mut self) {
         let lock = self.prevent_suspension();
-        self.wait("the children are created", |run| run.has_step("Part"));
+        self.wait("the children are created", |run| run.has_step(Part::CLASS));
         self.kill();
         drop(lock);
         self.wait("the parent is suspended", Self::is_suspended);
@@ -299,7 +309,7 @@ impl<'a> KillPoints<'a> {
         self.ctx.block_on(self.store.resume_queue("parts")).expect("resumed");
         self.wait("the children have ended", |run| {
             let steps = run.ctx.block_on(run.store.steps(run.process)).expect("an answer");
-            let call = steps.steps.iter().find(|step| step.name == "Part");
+            let call = steps.steps.iter().find(|step| step.name == Part::CLASS);
             let ids = call.map(task_engine_core::step::StepRow::children).unwrap_or_default();
             let ids: Vec<_> = ids.into_iter().map(|id| (id, None)).collect();
             let ended = run.ctx.block_on(run.store.child_outcomes(&ids)).expect("an answer");
