@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_engine::{SignalStatus, StoreError, TaskEngine, TaskId};
+use task_engine::{SignalStatus, Store, StoreError, TaskEngine, TaskId};
+use task_engine_core::step::TaskSteps;
 use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 
@@ -19,7 +20,7 @@ use crate::step_witness::{SignalLine, SignalState, append, read_lines};
 /// Sends signals until this many tasks have been sent one.
 pub async fn run(config: SignallerConfig) -> Result<(), String> {
     let store = open(&config.database).await.map_err(|e| e.to_string())?;
-    let sender = Arc::new(Sender { tasks: TaskEngine::new(store), config });
+    let sender = Arc::new(Sender { tasks: TaskEngine::new(store.clone()), store, config });
     let mut begun = sender.answered();
     let mut sending = JoinSet::new();
     while begun.len() < sender.config.count {
@@ -45,6 +46,7 @@ fn confirmed(acks: &Path) -> Vec<i64> {
 
 struct Sender {
     tasks: TaskEngine,
+    store: Arc<dyn Store>,
     config: SignallerConfig,
 }
 
@@ -71,8 +73,14 @@ impl Sender {
 
     /// All signals of one task: before it waits, while it waits, or after its timeout.
     async fn send_to(self: Arc<Self>, id: TaskId) -> std::io::Result<()> {
-        let latest = fastrand::choice([0, 1000, 4000]).unwrap_or(0);
-        pause(latest).await;
+        match fastrand::u8(..4) {
+            0 => {}
+            1 => pause(3000).await,
+            _ => {
+                self.wait_begun(id).await;
+                pause(fastrand::choice([100, 1500]).unwrap_or(0)).await;
+            }
+        }
         let has_transactions = self.config.database.starts_with("postgres://");
         if has_transactions && fastrand::u8(..3) == 0 {
             self.send(id, Some(TransactionEnd::RollBack)).await?;
@@ -91,6 +99,14 @@ impl Sender {
             self.send(id, transaction).await?;
         }
         Ok(())
+    }
+
+    /// Returns when the task waits for its signal.
+    async fn wait_begun(&self, id: TaskId) {
+        let waits = |steps: TaskSteps| steps.steps.iter().any(|step| step.name == SIGNAL);
+        while !self.store.steps(id).await.is_ok_and(waits) {
+            pause(100).await;
+        }
     }
 
     /// Sends one signal, again after an error.
