@@ -66,8 +66,9 @@ fn create(ctx: &TestContext, store: &dyn Store, tasks: &[NewTask]) -> bool {
 fn start(ctx: &TestContext, names: &[&str]) {
     for name in names {
         let mut options = ctx.options(name);
-        options.config.queues =
-            [("processes", 5), ("parts", 5), ("default", 1)].map(|(q, n)| (q.to_owned(), n)).into();
+        options.config.queues = [("processes", 20), ("parts", 5), ("default", 1)]
+            .map(|(q, n)| (q.to_owned(), n))
+            .into();
         ctx.engines.start(options);
     }
 }
