@@ -27,6 +27,7 @@ const SQL: &str = include_str!("../sql/engine/durable.sql");
 const LOCK_TASKS: &str = statement(SQL, "lock_tasks_to_suspend");
 const EXISTING_TASKS: &str = statement(SQL, "existing_tasks");
 const SUSPEND: &str = statement(SQL, "suspend");
+const SUSPENDED_TASKS: &str = statement(SQL, "suspended_tasks");
 const TIME_OUT: &str = statement(SQL, "time_out");
 const SIGNAL_OF: &str = statement(SQL, "signal_of");
 const WATCHING_TASKS: &str = statement(SQL, "watching_tasks");
@@ -71,8 +72,7 @@ impl StoreInner {
         let mut suspended = HashMap::new();
         if !free.is_empty() {
             let rows = run(transaction, &self.schema.sql(SUSPEND), &free).await?;
-            let watching = |row: &Row| read::<Option<i64>>(row, "watching").map(TaskId);
-            suspended = rows.iter().map(|row| (attempt_id(row), watching(row))).collect();
+            suspended = rows.iter().map(|row| (attempt_id(row), watched(row))).collect();
         }
         Ok(SuspendedAttempts { locked, suspended })
     }
@@ -93,23 +93,28 @@ impl StoreInner {
             let rows = client.query(&self.schema.sql(EXISTING_TASKS), &[&open]).await;
             existing = rows.map_err(|e| store_error(&e))?.iter().map(|row| row.get(0)).collect();
         }
-        let late: Vec<_> = suspensions
+        let ended: Vec<_> = suspensions
             .iter()
             .map(|one| &one.record)
             .filter(|record| attempts.locked.contains(&record.id.task_id.0))
             .filter(|record| !attempts.suspended.contains_key(&record.id))
             .collect();
-        // Except those that were sent before and whose reply was lost.
-        let late: HashSet<AttemptId> = match late.is_empty() {
-            true => HashSet::new(),
-            false => self.record_late(client, &late).await?.into_iter().collect(),
-        };
+        let mut watching = attempts.suspended.clone();
+        let mut late: HashSet<AttemptId> = HashSet::new();
+        if !ended.is_empty() {
+            late.extend(self.record_late(client, &ended).await?);
+            // The others were sent before, and the reply was lost.
+            let ids: Vec<i64> = ended.iter().map(|record| record.id.task_id.0).collect();
+            let rows = client.query(&self.schema.sql(SUSPENDED_TASKS), &[&ids]).await;
+            let rows = rows.map_err(|e| store_error(&e))?;
+            watching.extend(rows.iter().map(|row| (attempt_id(row), watched(row))));
+        }
         let outcome = |one: &Suspension| match one.record.id {
             id if existing.contains(&id.task_id.0) => SuspendOutcome::Open,
             id if !attempts.locked.contains(&id.task_id.0) || late.contains(&id) => {
                 SuspendOutcome::Late
             }
-            id => SuspendOutcome::Suspended(attempts.suspended.get(&id).copied().flatten()),
+            id => SuspendOutcome::Suspended(watching.get(&id).copied().flatten()),
         };
         Ok(suspensions.iter().map(outcome).collect())
     }
@@ -280,6 +285,10 @@ struct ResumedTasks {
     resumed: u64,
     /// The children that others watch now.
     watching: Vec<i64>,
+}
+
+fn watched(row: &Row) -> Option<TaskId> {
+    read::<Option<i64>>(row, "watching").map(TaskId)
 }
 
 async fn run(

@@ -84,7 +84,7 @@ pub async fn call_creates_children_once(db: &dyn TestDatabase) {
     let result = fixture.record_step(hold.result("mail#2", 4)).await;
     assert_eq!(result, StepOutcome::Exists, "one name, also of different kinds");
     assert_eq!(fixture.count_of(WORK).await, 4);
-    let claimed = engine.claim(3).await;
+    let claimed = engine.claim_all(10).await;
     assert_eq!(task_ids(&claimed), children);
     assert!(claimed.iter().all(|one| is_awaited(&one.task.context)), "{claimed:?}");
     assert_eq!(claimed[0].task.priority, 7);
@@ -235,7 +235,7 @@ pub async fn operations_resume_parents(db: &dyn TestDatabase) {
     let parent = engine.continues(&parent).await;
 
     // The same in the other order.
-    let ids = fixture.call(&parent.call(WORK, 2, vec![child(), child()])).await;
+    let ids = fixture.call(&parent.call("work#2", 2, vec![child(), child()])).await;
     let mut lost = fixture.register(with_classes(new_instance("lost too"), &rules)).await;
     lost.claim_one().await;
     assert_eq!(fixture.suspend(parent.waits_for_children()).await, watching(ids[0]));

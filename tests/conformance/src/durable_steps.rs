@@ -248,7 +248,7 @@ pub async fn task_is_created_with_steps(db: &dyn TestDatabase) {
 /// number of a repetition beyond the length of a name.
 pub async fn hostile_steps_are_kept(db: &dyn TestDatabase) {
     let (fixture, _engine, hold) = held(db).await;
-    let big = serde_json::to_string(&"ü\u{0}\"".repeat(50_000)).expect("JSON");
+    let big = serde_json::to_string(&"ü\u{1}\"".repeat(50_000)).expect("JSON");
     let name = format!("{}#1000", "n".repeat(200));
     let step = hold.step(&name, 1, StepContent::Result(json(&big)));
     fixture.must_record(step).await;

@@ -71,14 +71,19 @@ pub async fn one_call_suspends_many_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let ids = fixture.create_work(3).await;
     let mut engine = fixture.engine("a").await;
-    let holds = engine.claim(3).await;
+    let mut lost = fixture.engine("lost").await;
+    let mut holds = engine.claim(1).await;
+    holds.push(lost.claim_one().await);
+    holds.push(engine.claim_one().await);
     fixture.signal(ids[2], "paid", "1").await;
-    engine.record(&[holds[1].succeeds()]).await;
+    assert!(fixture.declare_lost(lost.id).await);
+    assert_eq!(fixture.recover(lost.id).await.len(), 1);
+    fixture.store.cancel(&ids[1..2]).await.expect("cancel");
     let all: Vec<_> = holds.iter().rev().map(|hold| hold.waits_for(&["paid"])).collect();
     let outcomes = fixture.store.suspend(&all).await.expect("suspend");
     assert_eq!(outcomes, [SUSPENDED, SuspendOutcome::Late, SUSPENDED]);
     assert_eq!(fixture.status(ids[0]).await, TaskStatus::Waiting);
-    assert_eq!(fixture.status(ids[1]).await, TaskStatus::Stopped);
+    assert_eq!(fixture.status(ids[1]).await, TaskStatus::Cancelled);
     engine.continues(&holds[2]).await;
     assert_eq!(fixture.store.suspend(&[]).await.expect("suspend"), []);
 }
@@ -353,7 +358,7 @@ pub async fn edited_task_stays_suspended(db: &dyn TestDatabase) {
 /// The payload of a signal may be any JSON within the limits, and nothing beyond.
 pub async fn hostile_payload_is_kept(db: &dyn TestDatabase) {
     let (fixture, _engine, hold) = held(db).await;
-    let big = serde_json::to_string(&"ü\u{0}\"".repeat(50_000)).expect("JSON");
+    let big = serde_json::to_string(&"ü\u{1}\"".repeat(50_000)).expect("JSON");
     assert_eq!(fixture.signal(hold.task_id(), "big", &big).await, SignalStatus::Kept);
     let number = "123456789012345678901234567890.5";
     assert_eq!(fixture.signal(hold.task_id(), "number", number).await, SignalStatus::Kept);

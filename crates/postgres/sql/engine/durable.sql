@@ -169,6 +169,10 @@ SELECT e.task_id, e.attempt, s.watching,
    WHERE again.due_at < clock_timestamp() + interval '15 seconds') AS woken
 FROM ended e LEFT JOIN suspended s ON s.task_id = e.task_id;
 
+-- name: suspended_tasks
+-- For an engine that has lost the reply to a suspension. By the primary key.
+SELECT s.task_id, s.attempt, s.watching FROM task_engine.suspended_tasks s WHERE s.task_id = ANY ($1);
+
 -- name: time_out
 -- The timeout of a wait, in the place of its signal: the primary key decides. The task is
 -- locked. Refused if the attempt has ended.

@@ -11,7 +11,11 @@ WHERE e.ends_task = $1::text::task_engine.task_status
   -- The parent of an awaited task reads its result when it continues.
   AND NOT EXISTS (
     SELECT FROM task_engine.task_dependencies d
-    WHERE d.depends_on = e.task_id AND NOT task_engine.has_ended(d.task_id))
+    WHERE d.depends_on = e.task_id AND (
+      NOT task_engine.has_ended(d.task_id)
+      -- An operator has retried the parent.
+      OR EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = d.task_id)
+      OR d.task_id IN (SELECT unnest(k.task_ids) FROM task_engine.claims k)))
 ORDER BY e.task_id, e.attempt LIMIT $3;
 
 -- name: lock_keys
