@@ -60,11 +60,6 @@ SELECT task_engine.record_step(
   $1::bigint, $2::integer, $3::bigint, $4::text, $5::integer, $6::text::jsonb,
   $7::bigint * interval '1 microsecond');
 
--- name: recorded_step
--- The result of a step, in the application's transaction. By the primary key.
-SELECT s.kind, task_engine.readable(s.result)::text AS result
-FROM task_engine.steps s WHERE s.task_id = $1::bigint AND s.name = $2::text;
-
 -- name: call_fence
 -- Whether an attempt is held and has not ended, and whether it has recorded this step.
 SELECT
