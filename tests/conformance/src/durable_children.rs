@@ -7,7 +7,8 @@ use task_engine_core::attempt::{AttemptEnd, RetryAdvice};
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::retry::RetryRule;
 use task_engine_core::step::{
-    ChildOutcome, SignalStatus, StepContent, StepKind, StepOutcome, SuspendOutcome, is_awaited,
+    ChildOutcome, SignalStatus, StepContent, StepKind, StepOutcome, SuspendOutcome, Suspension,
+    is_awaited,
 };
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_core::unique::Unique;
@@ -304,7 +305,7 @@ pub async fn signal_wakes_parent(db: &dyn TestDatabase) {
     let children = engine.claim(1).await;
     let both = |hold: &TestAttempt| {
         let mut both = hold.waits_for(&["stop"]);
-        both.awaits_children = true;
+        both.children_from = Some(ids[0]);
         both
     };
     assert_eq!(fixture.suspend(both(&parent)).await, watching(ids[0]));
@@ -312,6 +313,25 @@ pub async fn signal_wakes_parent(db: &dyn TestDatabase) {
     engine.continues(&parent).await;
     engine.record(&[children[0].succeeds()]).await;
     assert_eq!(fixture.resume_parents(&ids).await, 0, "it runs");
+}
+
+/// A parent waits only for the children of its pending call.
+pub async fn earlier_children_are_not_awaited(db: &dyn TestDatabase) {
+    let (fixture, mut engine, parent) = held(db).await;
+    fixture.call(&parent.call(WORK, 1, vec![child()])).await;
+    let ids = fixture.call(&parent.call("work#2", 2, vec![child(), child()])).await;
+    let children = engine.claim(3).await;
+    let from = Some(ids[0]);
+    let pending = Suspension { children_from: from, ..parent.waits_for(&[]) };
+    assert_eq!(fixture.suspend(pending).await, watching(ids[0]));
+    engine.record(&[children[1].succeeds()]).await;
+    assert_eq!(fixture.resume_parents(&ids[..1]).await, 0);
+    engine.record(&[children[2].succeeds()]).await;
+    assert_eq!(fixture.resume_parents(&ids[1..]).await, 1);
+    let parent = engine.continues(&parent).await;
+    let pending = Suspension { children_from: from, ..parent.waits_for(&[]) };
+    assert_eq!(fixture.suspend(pending).await, SuspendOutcome::Suspended(None));
+    engine.continues(&parent).await;
 }
 
 /// An edit keeps the due time of a suspended parent, and its last child still wakes it.
@@ -383,9 +403,10 @@ pub async fn outcomes_are_read_by_attempt(db: &dyn TestDatabase) {
     assert_eq!((cancelled.attempt, cancelled.status), (2, Some(TaskStatus::Cancelled)));
 }
 
-/// Retention keeps children while their parent may read their results, and removes the
-/// rows about a parent with it.
-pub async fn retention_keeps_children_of_open_parents(db: &dyn TestDatabase) {
+/// Retention keeps children while their parent may read their results: until it has
+/// succeeded, because an operator may retry it, or is removed. The rows about a parent are
+/// removed with it.
+pub async fn retention_keeps_children_for_parent(db: &dyn TestDatabase) {
     let mut family = family(db, 2).await;
     let (fixture, id) = (family.fixture.clone(), family.parent.task_id());
     let prune = async || {
@@ -410,6 +431,8 @@ pub async fn retention_keeps_children_of_open_parents(db: &dyn TestDatabase) {
     let fails = AttemptEnd::Failure(sample_error(), RetryAdvice::NoRetry);
     family.engine.record(&[parent.ends(fails, &RetryRule::never())]).await;
     family.engine.finish(parent.claim_id).await;
+    let stopped = fixture.store.prune(TaskStatus::Stopped, Duration::ZERO, 100).await;
+    assert_eq!(stopped.expect("prune"), 0, "the parent has failed");
     fixture.store.retry(&[id]).await.expect("retry");
     assert_eq!(prune().await, 0, "the parent waits again");
     let parent = family.engine.continues(&parent).await;

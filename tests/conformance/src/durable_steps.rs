@@ -11,6 +11,7 @@ use task_engine_core::step::{
 };
 use task_engine_core::task::TaskId;
 use task_engine_core::unique::Unique;
+use task_engine_store::error::StoreError;
 
 use crate::TestDatabase;
 use crate::durable::{HOUR, child, held, json};
@@ -227,9 +228,11 @@ pub async fn task_is_created_with_steps(db: &dyn TestDatabase) {
     assert_eq!(new_steps.steps, copied);
     let signals: Vec<_> = old.signals.into_iter().filter(|one| one.name == "paid").collect();
     assert_eq!(new_steps.signals, signals);
-    // A unique task that exists keeps its own steps.
-    let same = fixture.store.create_with_steps(&new, id, 5).await.expect("create_with_steps");
-    assert_eq!((same, fixture.steps(copy).await.steps.len()), (copy, 3));
+    // A unique task that exists is no copy.
+    let refused = fixture.store.create_with_steps(&new, id, 5).await;
+    let Err(StoreError::Refused(message)) = refused else { panic!("{refused:?}") };
+    assert_eq!(message, format!("task {copy} has the unique key of the new task"));
+    assert_eq!(fixture.steps(copy).await.steps.len(), 3);
 
     // The copy waits for the children, too.
     let ids: Vec<_> = engine.claim(2).await;

@@ -206,9 +206,10 @@ macro_rules! suite {
                 missed_end_is_found
                 missed_end_moves_watch
                 signal_wakes_parent
+                earlier_children_are_not_awaited
                 edited_parent_stays_suspended
                 outcomes_are_read_by_attempt
-                retention_keeps_children_of_open_parents
+                retention_keeps_children_for_parent
                 removed_task_leaves_no_suspension
             }
             durable_races {

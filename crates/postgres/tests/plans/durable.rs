@@ -8,7 +8,7 @@ use crate::{assert_by_keys, pages, plan, tables};
 const SQL: &str = include_str!("../../sql/engine/durable.sql");
 
 /// The statements of engines, with arguments about one task.
-const STATEMENTS: [(&str, &str); 14] = [
+const STATEMENTS: [(&str, &str); 15] = [
     ("steps", "1"),
     ("record_steps", "'{1}','{1}','{1}','{a}','{1}','{step}','{1}','{0}','{NULL}','{NULL}'"),
     ("existing_steps", "'{1}','{a}'"),
@@ -18,10 +18,11 @@ const STATEMENTS: [(&str, &str); 14] = [
     ("lock_tasks_to_suspend", "'{1}'"),
     (
         "suspend",
-        "'{1}','{1}','{0}','{1}','{1}','{0}','{0}','{0}','{0}','{NULL}','{\"[\\\"a\\\"]\"}','{t}','{NULL}','{0}'",
+        "'{1}','{1}','{0}','{1}','{1}','{0}','{0}','{0}','{0}','{NULL}','{\"[\\\"a\\\"]\"}','{1}','{NULL}','{0}'",
     ),
     ("time_out", "1, 1, 1, 'a'"),
     ("signal_of", "1, 'a'"),
+    ("watched_by", "'{1}'"),
     ("watching_tasks", "'{2}'"),
     ("lock_suspended", "'{1}'"),
     ("resume", "'{1,3}'"),
