@@ -5,6 +5,10 @@
 //! line goes in, its answer comes out. A malformed answer fails only its task. If a
 //! process dies, or prints a line that belongs to no task, all of its tasks fail with
 //! its last log lines, and the next task gets a new process.
+//!
+//! Durable calls of a task are served by its attempt, one after the other, so that the
+//! reader of the process never waits for the store. If one suspends the task, its slot is
+//! free at once, and the process stays.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -19,11 +23,13 @@ use task_engine_core::display::{count, span};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::process::ChildStdout;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::child::{self, ExitWaiter, ProcessControl, ProcessEnd};
 use super::config::{Executable, Worker};
+use super::durable::{self, ClassOptions, DurableCalls, DurableRequest};
 use super::log::{LineSplitter, LogTail};
 use super::once::{end_text, not_started};
 use super::protocol::{self, MalformedLine, TaskUpdate, WorkerLine};
@@ -33,6 +39,8 @@ use super::resources::{ShortageWait, give_up, is_shortage, shortage_of};
 const ENVELOPE_BYTES: usize = 64 * 1024;
 /// How many ended tasks of a process are remembered.
 const ENDED_MAX: usize = 1000;
+/// How many durable calls of a task may wait for their answers.
+const REQUESTS_MAX: usize = 100;
 /// More than a pipe holds: enough for all that was logged before an answer.
 const READS_MAX: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -42,12 +50,15 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The result of an attempt.
 type AttemptResult = Result<Box<RawValue>, Failure>;
+/// A durable call, or what is wrong with it.
+type ParsedRequest = Result<DurableRequest, String>;
 
 /// The processes of a worker.
 pub(super) struct ProcessPool {
     worker: Arc<Worker>,
     /// The longest line that a process may print.
     line_bytes_max: usize,
+    options: ClassOptions,
     state: Mutex<PoolState>,
     /// A slot is free, or a process may be started.
     changed: Notify,
@@ -93,15 +104,23 @@ struct TaskSlots {
 
 struct TaskSlot {
     answer: oneshot::Sender<AttemptResult>,
+    requests: mpsc::Sender<ParsedRequest>,
     executable: Arc<Executable>,
     cx: Context<()>,
 }
 
+/// What a process sends to the attempt that has a slot of it.
+struct SlotReceiver {
+    answer: oneshot::Receiver<AttemptResult>,
+    requests: mpsc::Receiver<ParsedRequest>,
+}
+
 impl ProcessPool {
-    /// `result_bytes` is the longest result of its classes.
-    pub(super) fn new(worker: Arc<Worker>, result_bytes: usize) -> Self {
+    /// `result_bytes` is the longest result of its classes, `options` are those of all
+    /// classes.
+    pub(super) fn new(worker: Arc<Worker>, result_bytes: usize, options: ClassOptions) -> Self {
         let line_bytes_max = result_bytes + ENVELOPE_BYTES;
-        Self { worker, line_bytes_max, state: Mutex::default(), changed: Notify::new() }
+        Self { worker, line_bytes_max, options, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// Runs one attempt. Its time limit starts when a process has it.
@@ -113,7 +132,7 @@ impl ProcessPool {
     ) -> Result<Box<RawValue>, Failure> {
         cx.keep_log_lines(executable.log_lines);
         let id = format!("{}.{}", cx.task_id(), cx.attempt());
-        let (process, mut answer) = tokio::select! {
+        let (process, mut receiver) = tokio::select! {
             assigned = self.slot(&id, &executable, &cx) => assigned?,
             () = cx.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
         };
@@ -128,10 +147,12 @@ impl ProcessPool {
                 None => std::future::pending().await,
             }
         };
+        let calls = DurableCalls::new(&id, &cx, executable.result_bytes, &self.options);
+        let mut serving = Box::pin(self.serve(&process, calls, &mut receiver));
         let timed_out = tokio::select! {
-            answer = &mut answer => {
+            answer = &mut serving => {
                 held.answered = true;
-                return answer.unwrap_or_else(|_| Err(no_answer()));
+                return answer;
             }
             () = time_is_over => true,
             () = cx.cancelled() => false,
@@ -139,17 +160,46 @@ impl ProcessPool {
         process.control.input(protocol::cancel(&id));
         if !timed_out {
             // The engine drops this when the grace is over, and with it the process.
-            let answer = answer.await;
+            let answer = serving.await;
             held.answered = true;
-            return answer.unwrap_or_else(|_| Err(no_answer()));
+            return answer;
         }
-        if timeout(executable.grace, &mut answer).await.is_err() {
+        if timeout(executable.grace, &mut serving).await.is_err() {
             process.end("a task ended neither within its time limit nor when it was cancelled");
-            let _ = answer.await;
+            // A durable call may wait for a store that cannot be reached.
+            drop(serving);
+            let _ = receiver.answer.await;
         }
         held.answered = true;
         let message = format!("not finished after {}", span(limit.unwrap_or_default()));
         Err(Failure::named("Timeout", message).with_trace(Vec::new()))
+    }
+
+    /// Serves the durable calls of a task until it is answered, or until one of them ends
+    /// its attempt. Calls that came before the answer are served before it counts.
+    async fn serve(
+        &self,
+        process: &Process,
+        mut calls: DurableCalls<'_>,
+        receiver: &mut SlotReceiver,
+    ) -> AttemptResult {
+        loop {
+            let request = tokio::select! {
+                biased;
+                Some(request) = receiver.requests.recv() => request,
+                answer = &mut receiver.answer => {
+                    return answer.unwrap_or_else(|_| Err(no_answer()));
+                }
+            };
+            match calls.serve(request).await {
+                Ok(answer) => process.control.input(answer),
+                Err(end) => {
+                    process.control.input(calls.ended(&end));
+                    return Err(end.with_trace(Vec::new()));
+                }
+            }
+            lock(&self.state).deaths = 0;
+        }
     }
 
     /// A free slot of a process, or of a new process.
@@ -158,7 +208,7 @@ impl ProcessPool {
         id: &str,
         executable: &Arc<Executable>,
         cx: &Context<()>,
-    ) -> Result<(Arc<Process>, oneshot::Receiver<AttemptResult>), Failure> {
+    ) -> Result<(Arc<Process>, SlotReceiver), Failure> {
         let mut shortage = ShortageWait::new();
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -296,6 +346,7 @@ impl ProcessPool {
                 slots.all = number.min(self.worker.concurrency);
                 return Ok(());
             }
+            Ok(WorkerLine::Request(id, request)) => return process.take_request(&id, request),
             Ok(WorkerLine::Task(update)) => *update,
             Err(MalformedLine { id: None, why }) => return Err(why),
             Err(MalformedLine { id: Some(id), why }) => {
@@ -422,15 +473,43 @@ impl Process {
         id: &str,
         executable: &Arc<Executable>,
         cx: &Context<()>,
-    ) -> Option<(Arc<Self>, oneshot::Receiver<AttemptResult>)> {
+    ) -> Option<(Arc<Self>, SlotReceiver)> {
         let mut slots = lock(&self.slots);
         if slots.over.is_some() || slots.taken.len() >= slots.all {
             return None;
         }
-        let (answer, receiver) = oneshot::channel();
+        let (answer, answer_receiver) = oneshot::channel();
+        let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let (executable, cx) = (executable.clone(), cx.clone());
-        slots.taken.insert(id.to_owned(), TaskSlot { answer, executable, cx });
+        slots.taken.insert(id.to_owned(), TaskSlot { answer, requests, executable, cx });
+        let receiver = SlotReceiver { answer: answer_receiver, requests: request_receiver };
         Some((self.clone(), receiver))
+    }
+
+    /// Passes a durable call to the attempt that serves it. An error ends the process.
+    fn take_request(&self, id: &str, request: ParsedRequest) -> Result<(), String> {
+        let mut slots = lock(&self.slots);
+        let sent = slots.taken.get(id).map(|slot| slot.requests.try_send(request));
+        match sent {
+            Some(Ok(())) => {}
+            Some(Err(TrySendError::Full(_))) => {
+                let message = format!(
+                    "its process sent more than {REQUESTS_MAX} requests that are not answered yet; wait for the answers"
+                );
+                let failure = Failure::named("MalformedRequest", message).with_trace(Vec::new());
+                self.control.input(durable::ended(id, &failure));
+                if let Some(slot) = slots.end(id) {
+                    let _ = slot.answer.send(Err(failure));
+                }
+            }
+            None if !slots.ended.iter().any(|ended| ended == id) => {
+                return Err(format!("it sent a request for {id:?}, which it does not have"));
+            }
+            Some(Err(TrySendError::Closed(_))) | None => {
+                self.control.input(durable::ended_before(id));
+            }
+        }
+        Ok(())
     }
 
     /// Reads the available standard error, without waiting.
