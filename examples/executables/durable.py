@@ -10,6 +10,10 @@ class Ended(BaseException):
     """The attempt has ended. Not an Exception: code that handles errors must not see it."""
 
 
+class Cancelled(BaseException):
+    """The task was cancelled, or its time is over."""
+
+
 class WaitTimedOut(Exception):
     """The signal did not arrive in time."""
 
@@ -22,6 +26,7 @@ class Task:
     def __init__(self, line):
         self.id, self.task_id, self.parameters = line["id"], line["task_id"], line["parameters"]
         self.lines = queue.SimpleQueue()  # what the engine sends for this task
+        self.cancelled = False
 
     def step(self, name, code):
         """Runs code once. Later attempts get the recorded result."""
@@ -49,6 +54,8 @@ class Task:
         return child["result"]
 
     def _ask(self, request):
+        if self.cancelled:
+            raise Cancelled
         send({"id": self.id, **request})
         answer = self.lines.get()
         if "ended" in answer:
@@ -65,6 +72,8 @@ def run(classes):
             answer = {"result": code(task)}
         except Ended:
             answer = None
+        except Cancelled:
+            answer = {"error": "cancelled"}
         except Exception as error:
             answer = {"error": {"exception": type(error).__name__, "message": str(error),
                                 "backtrace": traceback.format_exc()}}
@@ -76,6 +85,8 @@ def run(classes):
         if "parameters" in line:
             task = tasks[line["id"]] = Task(line)
             threading.Thread(target=work, args=[task, classes[line["class"]]], daemon=True).start()
+        elif line.get("cancel") in tasks:
+            tasks[line["cancel"]].cancelled = True
         elif line.get("id") in tasks:
             tasks[line["id"]].lines.put(line)
 

@@ -40,8 +40,7 @@ pub(in crate::executables) struct ChildTask {
 
 /// Reads a request. The error completes "its process sent …".
 pub(in crate::executables) fn parse(fields: &LineFields) -> Result<DurableRequest, String> {
-    let kinds: Vec<&str> =
-        KINDS.into_iter().filter(|kind| fields.contains_key(*kind)).collect();
+    let kinds: Vec<&str> = KINDS.into_iter().filter(|kind| fields.contains_key(*kind)).collect();
     let [kind] = kinds[..] else {
         return Err(format!("a line with {}; send one request a line", kinds.join(" and ")));
     };
@@ -100,7 +99,10 @@ fn timeout(name: &str, fields: &LineFields) -> Result<Duration, String> {
     match value(fields, "timeout") {
         None => Err(format!("the wait {name:?} without a timeout; add `timeout`, like \"7d\"")),
         Some(time) => once::wait(&time).ok_or_else(|| {
-            format!("the wait {name:?} with the timeout {}, which is not a time like \"7d\"", brief(&time))
+            format!(
+                "the wait {name:?} with the timeout {}, which is not a time like \"7d\"",
+                brief(&time)
+            )
         }),
     }
 }
@@ -112,9 +114,9 @@ fn children(name: &str, fields: &LineFields) -> Result<Vec<ChildTask>, String> {
     let Ok(tasks) = serde_json::from_str::<Vec<Box<RawValue>>>(tasks.get()) else {
         return Err(format!("the call {name:?} whose tasks are not a list"));
     };
-    let number = |(nth, task)| child(task).map_err(|why: String| {
-        format!("the call {name:?} whose task {} {why}", nth + 1)
-    });
+    let number = |(nth, task)| {
+        child(task).map_err(|why: String| format!("the call {name:?} whose task {} {why}", nth + 1))
+    };
     tasks.iter().map(AsRef::as_ref).enumerate().map(number).collect()
 }
 
