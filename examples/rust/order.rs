@@ -63,20 +63,15 @@ async fn order(order: Order, cx: Context<Shop>) -> Result<String, Failure> {
 }
 
 /// A step in our own database: the change and its record are one commit, so it happens once.
-async fn change_stock(
-    cx: &Context<Shop>,
-    step: &str,
-    item: &str,
-    by: i64,
-) -> Result<i64, Failure> {
+async fn change_stock(cx: &Context<Shop>, step: &str, item: &str, by: i64) -> Result<i64, Failure> {
+    if let Some(left) = cx.recorded(step).await {
+        return Ok(left);
+    }
     let mut client = cx.state().connect().await?;
-    let mut tx = client.transaction().await?;
-    let left: i64 = cx
-        .step_in(&mut tx, step, async |tx| {
-            let change = "UPDATE stock SET items = items + $2 WHERE item = $1 RETURNING items";
-            Ok::<_, Failure>(tx.query_one(change, &[&item, &by]).await?.get(0))
-        })
-        .await?;
+    let tx = client.transaction().await?;
+    let change = "UPDATE stock SET items = items + $2 WHERE item = $1 RETURNING items";
+    let left = tx.query_one(change, &[&item, &by]).await?.get(0);
+    cx.step_in(&tx, step, &left).await?; // Last, and with `?`.
     tx.commit().await?;
     Ok(left)
 }

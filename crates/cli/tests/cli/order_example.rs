@@ -35,7 +35,7 @@ fn complete(item: &str, approve_within: &str, answer: Option<bool>) -> (Value, V
     copy_examples(&sandbox);
     let order = json!({"item": item, "cents": 4200, "approve_within": approve_within});
     let id = create(&sandbox, "order", &order.to_string());
-    let (mut done, mut known) = (HashSet::new(), 0);
+    let (mut done, mut known, mut kills) = (HashSet::new(), 0, 0);
     for kill_after_effect in [true, false].into_iter().cycle() {
         let engine: RunningProgram = sandbox.start(&START);
         let before = effects(&sandbox).len();
@@ -55,6 +55,7 @@ fn complete(item: &str, approve_within: &str, answer: Option<bool>) -> (Value, V
         } else {
             engine.signal("KILL");
             engine.end();
+            kills += 1;
         }
         let all = effects(&sandbox);
         for again in &all[before..] {
@@ -66,6 +67,8 @@ fn complete(item: &str, approve_within: &str, answer: Option<bool>) -> (Value, V
             break;
         }
     }
+    assert!(kills >= 5, "{kills}");
+    // Without those that were repeated because the engine was killed before their record.
     let mut all = effects(&sandbox);
     all.dedup();
     (result(&ended(&sandbox, &id)).clone(), all)
