@@ -29,10 +29,10 @@ const STEPS: &str = statement(SQL, "steps");
 const RECORD_STEPS: &str = statement(SQL, "record_steps");
 const EXISTING_STEPS: &str = statement(SQL, "existing_steps");
 const RECORD_STEP_IN: &str = statement(SQL, "record_step_in");
-const RECORDED_STEP: &str = statement(SQL, "recorded_step");
 const CALL_FENCE: &str = statement(SQL, "call_fence");
 const RECORD_CALL: &str = statement(SQL, "record_call");
 const ADD_DEPENDENCIES: &str = statement(SQL, "add_dependencies");
+const LOCK_SOURCE: &str = statement(SQL, "lock_source");
 const COPY_STEPS: &str = statement(SQL, "copy_steps");
 
 /// The server's name for "this step is recorded already".
@@ -165,6 +165,12 @@ impl StoreInner {
             .execute(&self.schema.sql(ADD_DEPENDENCIES), &[&task, &ids])
             .await
             .map_err(error)?;
+        // Once more: creation may have taken long, and recovery may have ended the attempt.
+        let fence = self.schema.sql(CALL_FENCE);
+        let fence = transaction.query_one(&fence, &parameters).await.map_err(error)?;
+        if !read::<bool>(&fence, "held") {
+            return Ok(StepOutcome::AttemptOver);
+        }
         let now = read(row, "recorded_at");
         Ok(StepOutcome::Recorded { now, until: None, signal: None, children })
     }
@@ -177,19 +183,26 @@ impl StoreInner {
     ) -> Result<TaskId, StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let source = transaction.query(&self.schema.sql(LOCK_SOURCE), &[&from.0]).await;
+        if source.map_err(|e| store_error(&e))?.is_empty() {
+            return Err(StoreError::Refused(format!("there is no task {from}")));
+        }
         let tasks = std::slice::from_ref(task);
         let created = self.schema.create_each_in(transaction.client(), tasks).await?;
         let Some(created) = created.first() else {
             return Err(StoreError::Refused("no task was created".to_owned()));
         };
-        // A unique task that exists already keeps its own steps.
-        if created.is_new() {
-            let before = i32::try_from(before_number).unwrap_or(i32::MAX);
-            transaction
-                .execute(&self.schema.sql(COPY_STEPS), &[&created.id().0, &from.0, &before])
-                .await
-                .map_err(|e| store_error(&e))?;
+        if !created.is_new() {
+            return Err(StoreError::Refused(format!(
+                "task {} has the unique key of the new task",
+                created.id()
+            )));
         }
+        let before = i32::try_from(before_number).unwrap_or(i32::MAX);
+        transaction
+            .execute(&self.schema.sql(COPY_STEPS), &[&created.id().0, &from.0, &before])
+            .await
+            .map_err(|e| store_error(&e))?;
         transaction.commit().await.map_err(|e| store_error(&e))?;
         Ok(created.id())
     }
@@ -325,21 +338,6 @@ impl Schema {
         }
     }
 
-    /// The result of a recorded step as JSON text, read in a transaction of the application's
-    /// own, with tokio-postgres.
-    pub async fn recorded_step_in(
-        &self,
-        transaction: &impl GenericClient,
-        id: TaskId,
-        name: &str,
-    ) -> Result<Option<String>, StoreError> {
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&id.0, Type::INT8), (&name, Type::TEXT)];
-        let rows = transaction.query_typed(&self.sql(RECORDED_STEP), &parameters).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
-        Ok(rows.first().map(|row| row.get::<_, Option<String>>("result").unwrap_or_default()))
-    }
-
     /// As [`Schema::record_step_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn record_step_in_sqlx(
@@ -369,27 +367,6 @@ impl Schema {
                 })
             }
         }
-    }
-
-    /// As [`Schema::recorded_step_in`], with sqlx.
-    #[cfg(feature = "sqlx")]
-    pub async fn recorded_step_in_sqlx(
-        &self,
-        connection: &mut sqlx::PgConnection,
-        id: TaskId,
-        name: &str,
-    ) -> Result<Option<String>, StoreError> {
-        use sqlx::Row as _;
-        let statement = self.sql(RECORDED_STEP).into_owned();
-        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
-            .bind(id.0)
-            .bind(name.to_owned())
-            .fetch_optional(connection)
-            .await
-            .map_err(|error| {
-                StoreError::Unavailable(format!("step {name:?} of task {id}: {error}"))
-            })?;
-        Ok(row.map(|row| row.get::<Option<String>, _>("result").unwrap_or_default()))
     }
 }
 
