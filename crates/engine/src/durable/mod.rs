@@ -58,6 +58,7 @@ mod attempt;
 mod context;
 mod exit;
 mod parents;
+mod raw;
 mod replay;
 mod session;
 mod transaction;

@@ -123,7 +123,8 @@ WITH given AS MATERIALIZED (
       AND NOT coalesce(
         (SELECT x.ends_task IS NOT NULL FROM task_engine.ended_executions x
          WHERE x.task_id = d.depends_on ORDER BY x.attempt DESC LIMIT 1),
-        NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
+        -- Not EXISTS: its plan may read all tasks into a hash table.
+        (SELECT c.id FROM task_engine.created_tasks c WHERE c.id = d.depends_on) IS NULL)
     ORDER BY d.depends_on LIMIT 1
   ) AS watch ON true
 ), ended AS (
@@ -212,7 +213,8 @@ WITH facts AS MATERIALIZED (
         AND NOT coalesce(
           (SELECT e.ends_task IS NOT NULL FROM task_engine.ended_executions e
            WHERE e.task_id = d.depends_on ORDER BY e.attempt DESC LIMIT 1),
-          NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
+          -- Not EXISTS: its plan may read all tasks into a hash table.
+          (SELECT c.id FROM task_engine.created_tasks c WHERE c.id = d.depends_on) IS NULL)
       ORDER BY d.depends_on LIMIT 1) END AS next
   FROM task_engine.suspended_tasks s
   LEFT JOIN task_engine.waiting_tasks w ON w.task_id = s.task_id AND w.attempt = s.attempt + 1
