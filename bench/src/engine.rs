@@ -20,7 +20,7 @@ use task_engine::{
 use tokio::sync::{Notify, watch};
 
 use crate::durable_tasks::{
-    CHILD, PARENT, REPLAY, STEPS, SIGNAL, child, parent, replay, signalled, steps,
+    CHILD, PARENT, REPLAY, SIGNAL, STEPS, child, parent, replay, signalled, steps,
 };
 use crate::error::BenchError;
 use crate::event::{CLAIM_COMMAND, Event, now_us};

@@ -48,7 +48,7 @@ pub(crate) fn in_short(measurement: &Measurement) -> String {
     let leading = [
         Metric::TasksPerSec,
         Metric::StepsPerSec,
-        Metric::LatencyMsP50, 
+        Metric::LatencyMsP50,
         Metric::LatencyMsP99,
         Metric::IdleCpuPercent,
     ];
