@@ -167,7 +167,6 @@ pub fn killed_after_each_write(ctx: &mut TestContext) {
     let mut run = KillPoints::begin(ctx);
     run.steps_and_sleep();
     run.wait_and_signal();
-    run.timeout();
     run.call();
     run.children();
     run.stopped_at(run.process, "six");
@@ -288,6 +287,8 @@ impl<'a> KillPoints<'a> {
         drop(lock);
         self.wait("the task is suspended", Self::is_suspended);
         self.kill();
+        // While the first task is suspended, so that no step of it is interrupted.
+        self.stopped_at(self.impatient, "signal");
         self.send("first", SignalState::Accepted);
         self.send("second", SignalState::Refused);
         self.stopped_at(self.process, "signal");
@@ -305,10 +306,6 @@ impl<'a> KillPoints<'a> {
         assert_eq!(state, expected, "{report:?}");
         let line = SignalLine { task: self.process.0, payload: payload.to_owned(), state };
         append(&file, &line).expect("a line");
-    }
-
-    fn timeout(&mut self) {
-        self.stopped_at(self.impatient, "signal");
     }
 
     fn call(&mut self) {

@@ -184,8 +184,8 @@ fn repeated_step_code_is_found() {
     assert_eq!(broken(&zombie), Vec::<String>::new());
     // Its attempt was claimed before, and its code began after attempt 2 received the step.
     let of_one = |line: &StepLine| {
-        line.attempt == 1
-            || matches!(&line.event, StepEvent::Received { step, .. } if step == "one")
+        let received = matches!(&line.event, StepEvent::Received { step, .. } if step == "one");
+        line.task == 1 && (line.attempt == 1 || received)
     };
     remove(&mut zombie, of_one);
     zombie.durable.steps.extend(code(1, 2, 51, "one", "v"));
