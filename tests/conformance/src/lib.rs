@@ -26,6 +26,8 @@ pub mod checks;
 pub mod claims;
 pub mod completions;
 pub mod creation;
+pub mod durable;
+pub mod durable_exports;
 pub mod everything;
 pub mod exports;
 pub mod fixture;
@@ -373,6 +375,13 @@ macro_rules! suite {
                 import_is_all_or_nothing
                 export_can_be_filtered
                 empty_store_can_be_exported
+            }
+            durable_exports {
+                durable_rows_move_together
+                imported_suspended_tasks_continue
+                children_outside_export_count_removed
+                running_task_exports_no_suspension
+                wrong_durable_rows_are_refused
             }
 
             searches {
