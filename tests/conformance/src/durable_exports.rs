@@ -36,7 +36,7 @@ async fn durable_tasks(fixture: &Fixture, engine: &mut TestEngine) -> Waits {
     // Numbers of attempts, not ids.
     let ended = hold.step("work#ended", 5, StepContent::ChildrenEnded(vec![1, 2]));
     fixture.must_record(ended).await;
-    assert_eq!(fixture.signal(order, "later#2", r#"{"by": "ada"}"#).await, SignalStatus::Kept);
+    assert_eq!(fixture.signal(order, "later#2", r#"{"by":"ada"}"#).await, SignalStatus::Kept);
     fixture.suspend(hold.waits_for(&["approved"])).await;
 
     let sum = fixture.create(new_task(WORK)).await;
