@@ -96,9 +96,9 @@ pub fn check_step_name(name: &str) -> Result<(), InvalidStepName> {
 pub fn check_signal_name(name: &str) -> Result<(), InvalidStepName> {
     let base = match name.split_once('#') {
         None => Some(name),
-        Some((base, number)) => number.parse().is_ok_and(|n: u32| n >= 2).then_some(base),
+        Some((base, number)) => is_repetition(number).then_some(base),
     };
-    if is_plain(name) && base.is_some_and(|base| !base.is_empty()) {
+    if base.is_some_and(is_plain) {
         return Ok(());
     }
     Err(invalid(
@@ -106,6 +106,11 @@ pub fn check_signal_name(name: &str) -> Result<(), InvalidStepName> {
         name,
         ", and `#` only before the number of a repeated wait, as in `approved#2`",
     ))
+}
+
+/// The number of a repeated name: from 2 on, as it is printed.
+fn is_repetition(number: &str) -> bool {
+    number.parse().is_ok_and(|n: u32| (2..1_000_000_000).contains(&n) && n.to_string() == number)
 }
 
 fn is_plain(name: &str) -> bool {
@@ -292,8 +297,9 @@ pub struct Suspension {
     pub until: Option<Timestamp>,
     /// The signals that wake the task.
     pub signals: Vec<String>,
-    /// Whether the end of its last child wakes the task.
-    pub awaits_children: bool,
+    /// The first of the children whose ends wake the task, if it waits for children: those
+    /// from this id on.
+    pub children_from: Option<TaskId>,
 }
 
 /// The outcome of a suspension.

@@ -239,9 +239,9 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
         } else if let Some(request) = suspension {
             let next = self.decide_next(&end);
             self.log(&end, next, lasted);
-            let SuspendRequest { until, signals, awaits_children } = request;
+            let SuspendRequest { until, signals, children_from } = request;
             let record = self.ending(end, next, lasted);
-            let suspension = Suspension { record, until, signals, awaits_children };
+            let suspension = Suspension { record, until, signals, children_from };
             let pending = PendingEnding::Suspension(Box::new(suspension), labels);
             let _ = self.context.pending.send(pending);
         } else {
@@ -271,7 +271,7 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
     /// What the task waits for besides the time, if the attempt ends because of that.
     fn suspension(&self, end: &AttemptEnd) -> Option<SuspendRequest> {
         let request = self.handle.used_steps()?.take_suspension()?;
-        let wakes = !request.signals.is_empty() || request.awaits_children;
+        let wakes = !request.signals.is_empty() || request.children_from.is_some();
         (matches!(end, AttemptEnd::Snoozed(..)) && wakes).then_some(request)
     }
 

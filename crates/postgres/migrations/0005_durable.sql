@@ -95,8 +95,10 @@ DECLARE
   status task_engine.task_status;
   waited record;
 BEGIN
-  IF $2 IS NULL OR $2 !~ '^[^#[:cntrl:]]+(#([2-9]|[1-9][0-9]{1,8}))?$' OR octet_length($2) > 200 THEN
-    RAISE EXCEPTION 'invalid name of a signal: %; a name has 1 to 200 bytes, no control characters, and # only before the number of a repeated wait, as in approved#2', $2
+  IF $2 IS NULL OR $2 !~ '^[^#[:cntrl:]]+(#([2-9]|[1-9][0-9]{1,8}))?$'
+    OR octet_length(split_part($2, '#', 1)) > 200 THEN
+    RAISE EXCEPTION 'invalid name of a signal: %; a name has 1 to 200 bytes, no control characters, and # only before the number of a repeated wait, as in approved#2',
+      coalesce(left($2, 200), 'null')
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   PERFORM FROM task_engine.created_tasks c WHERE c.id = $1 FOR NO KEY UPDATE;
@@ -134,18 +136,26 @@ BEGIN
   RETURN 'delivered';
 END $$;
 
--- The same for the task that was last created with a unique key.
+-- The same for the task that was last created with a unique key. Returns the task, too.
 CREATE FUNCTION task_engine.signal_unique(
   task_class text, unique_key text, name text, payload jsonb DEFAULT 'null'
-) RETURNS text
+) RETURNS TABLE (task_id bigint, status text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   holder bigint;
+  last bigint;
 BEGIN
-  SELECT u.task_id INTO holder FROM task_engine.unique_tasks u
-  WHERE u.task_class = $1 AND u.unique_key = $2;
-  RETURN task_engine.signal(coalesce(holder, 0), $3, $4);
+  LOOP
+    SELECT u.task_id INTO holder FROM task_engine.unique_tasks u
+    WHERE u.task_class = $1 AND u.unique_key = $2;
+    task_id := nullif(holder, 0);
+    status := task_engine.signal(coalesce(holder, 0), $3, $4);
+    -- The key may have gone to another task while this waited for the lock of the first.
+    EXIT WHEN status NOT IN ('task_ended', 'not_found') OR holder IS NOT DISTINCT FROM last;
+    last := holder;
+  END LOOP;
+  RETURN NEXT;
 END $$;
 
 -- Records a step in a transaction of the application: its effects and the record commit
@@ -153,8 +163,9 @@ END $$;
 -- the transaction is aborted then, and nothing of it counts.
 --
 -- The row, then a check of the attempt, as complete_attempt does: a check before the row
--- could be out of date. A transaction with one snapshot cannot check again: there the lock
--- fails if the claim is gone (40001).
+-- could be out of date. A transaction with one snapshot cannot check again: there a lock
+-- fails if the claim is gone (40001). The lock is released at once, so that recovery does not
+-- wait for the transaction.
 CREATE FUNCTION task_engine.record_step(
   task_id bigint,
   attempt integer,
@@ -170,21 +181,34 @@ AS $$
 #variable_conflict use_column
 DECLARE
   now CONSTANT timestamptz := clock_timestamp();
+  held boolean;
 BEGIN
+  IF $4 IS NULL OR $4 !~ '^[^#[:cntrl:]]+(#([2-9]|[1-9][0-9]{1,8}))?$' THEN
+    RAISE EXCEPTION 'invalid name of a step: %; a name has 1 to 200 bytes, no control characters, and # only before the number of a repeated name, as in charge#2',
+      coalesce(left($4, 200), 'null')
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
   INSERT INTO task_engine.steps
     (task_id, name, number, attempt, kind, result, started_at, recorded_at)
-  VALUES ($1, $4, $5, $2, 'step', coalesce($6, 'null'), now - $7, now)
+  VALUES ($1, $4, $5, $2, 'step', coalesce($6, 'null'), now - coalesce($7, '0'), now)
   ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'step % of task % is recorded already', $4, $1
       USING ERRCODE = 'TE002', HINT = 'Roll back: the recorded result counts.';
   END IF;
-  IF current_setting('transaction_isolation') = 'read committed' THEN
-    PERFORM FROM task_engine.claims k WHERE k.id = $3;
-  ELSE
-    PERFORM FROM task_engine.claims k WHERE k.id = $3 FOR KEY SHARE;
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    BEGIN
+      PERFORM FROM task_engine.claims k WHERE k.id = $3 FOR KEY SHARE;
+      RAISE EXCEPTION USING ERRCODE = 'TE003';
+    EXCEPTION WHEN SQLSTATE 'TE003' THEN
+      NULL;
+    END;
   END IF;
-  IF NOT FOUND OR EXISTS (
+  held := EXISTS (
+    SELECT FROM task_engine.claims k
+    CROSS JOIN LATERAL unnest(k.task_ids, k.attempts) AS h(task_id, attempt)
+    WHERE k.id = $3 AND h.task_id = $1 AND h.attempt = $2);
+  IF NOT held OR EXISTS (
     SELECT FROM task_engine.ended_executions e WHERE e.task_id = $1 AND e.attempt = $2) THEN
     RAISE EXCEPTION 'task %, attempt % has ended, or is not held under claim %', $1, $2, $3
       USING ERRCODE = 'TE001', HINT = 'Roll back: nothing of this attempt counts.';

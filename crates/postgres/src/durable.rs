@@ -33,6 +33,7 @@ const RECORDED_STEP: &str = statement(SQL, "recorded_step");
 const CALL_FENCE: &str = statement(SQL, "call_fence");
 const RECORD_CALL: &str = statement(SQL, "record_call");
 const ADD_DEPENDENCIES: &str = statement(SQL, "add_dependencies");
+const LOCK_SOURCE: &str = statement(SQL, "lock_source");
 const COPY_STEPS: &str = statement(SQL, "copy_steps");
 
 /// The server's name for "this step is recorded already".
@@ -165,6 +166,12 @@ impl StoreInner {
             .execute(&self.schema.sql(ADD_DEPENDENCIES), &[&task, &ids])
             .await
             .map_err(error)?;
+        // Once more: creation may have taken long, and recovery may have ended the attempt.
+        let fence = self.schema.sql(CALL_FENCE);
+        let fence = transaction.query_one(&fence, &parameters).await.map_err(error)?;
+        if !read::<bool>(&fence, "held") {
+            return Ok(StepOutcome::AttemptOver);
+        }
         let now = read(row, "recorded_at");
         Ok(StepOutcome::Recorded { now, until: None, signal: None, children })
     }
@@ -177,19 +184,26 @@ impl StoreInner {
     ) -> Result<TaskId, StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let source = transaction.query(&self.schema.sql(LOCK_SOURCE), &[&from.0]).await;
+        if source.map_err(|e| store_error(&e))?.is_empty() {
+            return Err(StoreError::Refused(format!("there is no task {from}")));
+        }
         let tasks = std::slice::from_ref(task);
         let created = self.schema.create_each_in(transaction.client(), tasks).await?;
         let Some(created) = created.first() else {
             return Err(StoreError::Refused("no task was created".to_owned()));
         };
-        // A unique task that exists already keeps its own steps.
-        if created.is_new() {
-            let before = i32::try_from(before_number).unwrap_or(i32::MAX);
-            transaction
-                .execute(&self.schema.sql(COPY_STEPS), &[&created.id().0, &from.0, &before])
-                .await
-                .map_err(|e| store_error(&e))?;
+        if !created.is_new() {
+            return Err(StoreError::Refused(format!(
+                "task {} has the unique key of the new task",
+                created.id()
+            )));
         }
+        let before = i32::try_from(before_number).unwrap_or(i32::MAX);
+        transaction
+            .execute(&self.schema.sql(COPY_STEPS), &[&created.id().0, &from.0, &before])
+            .await
+            .map_err(|e| store_error(&e))?;
         transaction.commit().await.map_err(|e| store_error(&e))?;
         Ok(created.id())
     }

@@ -29,13 +29,14 @@ const EXISTING_TASKS: &str = statement(SQL, "existing_tasks");
 const SUSPEND: &str = statement(SQL, "suspend");
 const TIME_OUT: &str = statement(SQL, "time_out");
 const SIGNAL_OF: &str = statement(SQL, "signal_of");
+const WATCHED_BY: &str = statement(SQL, "watched_by");
 const WATCHING_TASKS: &str = statement(SQL, "watching_tasks");
 const LOCK_SUSPENDED: &str = statement(SQL, "lock_suspended");
 const RESUME: &str = statement(SQL, "resume");
 const SUSPENDED_PAGE: &str = statement(SQL, "suspended_page");
 const CHILD_OUTCOMES: &str = statement(SQL, "child_outcomes");
-const TASK_OF_KEY: &str = statement(SQL, "task_of_key");
 const SIGNAL: &str = statement(SQL, "signal");
+const SIGNAL_UNIQUE: &str = statement(SQL, "signal_unique");
 
 impl StoreInner {
     pub(crate) async fn suspend(
@@ -99,17 +100,27 @@ impl StoreInner {
             .filter(|record| attempts.locked.contains(&record.id.task_id.0))
             .filter(|record| !attempts.suspended.contains_key(&record.id))
             .collect();
-        // Except those that were sent before and whose reply was lost.
+        // Some were sent before, and the reply was lost: they are not late.
+        let mut watching: HashMap<i64, TaskId> = HashMap::new();
         let late: HashSet<AttemptId> = match late.is_empty() {
             true => HashSet::new(),
-            false => self.record_late(client, &late).await?.into_iter().collect(),
+            false => {
+                let ids: Vec<i64> = late.iter().map(|record| record.id.task_id.0).collect();
+                let rows = client.query(&self.schema.sql(WATCHED_BY), &[&ids]).await;
+                let rows = rows.map_err(|e| store_error(&e))?;
+                watching.extend(rows.iter().map(|row| (row.get(0), TaskId(row.get(1)))));
+                self.record_late(client, &late).await?.into_iter().collect()
+            }
         };
         let outcome = |one: &Suspension| match one.record.id {
             id if existing.contains(&id.task_id.0) => SuspendOutcome::Open,
             id if !attempts.locked.contains(&id.task_id.0) || late.contains(&id) => {
                 SuspendOutcome::Late
             }
-            id => SuspendOutcome::Suspended(attempts.suspended.get(&id).copied().flatten()),
+            id => match attempts.suspended.get(&id) {
+                Some(watching) => SuspendOutcome::Suspended(*watching),
+                None => SuspendOutcome::Suspended(watching.get(&id.task_id.0).copied()),
+            },
         };
         Ok(suspensions.iter().map(outcome).collect())
     }
@@ -192,8 +203,9 @@ impl StoreInner {
         transaction: &PgTransaction<'_>,
         tasks: &[i64],
     ) -> Result<Row, tokio_postgres::Error> {
-        transaction.query(&self.schema.sql(LOCK_SUSPENDED), &[&tasks]).await?;
-        transaction.query_one(&self.schema.sql(RESUME), &[&tasks]).await
+        let rows = transaction.query(&self.schema.sql(LOCK_SUSPENDED), &[&tasks]).await?;
+        let locked: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        transaction.query_one(&self.schema.sql(RESUME), &[&locked]).await
     }
 
     /// The same after an operation has ended tasks. If it fails, a heartbeat finds the parents.
@@ -312,7 +324,8 @@ async fn run(
         .map(|one| serde_json::to_string(&one.signals).unwrap_or_else(|_| "[]".to_owned()))
         .collect();
     let signals: Vec<JsonIn<'_>> = signals.iter().map(|names| JsonIn(names)).collect();
-    let awaits: Vec<bool> = suspensions.iter().map(|one| one.awaits_children).collect();
+    let children_from: Vec<Option<i64>> =
+        suspensions.iter().map(|one| one.children_from.map(|id| id.0)).collect();
     let untils: Vec<Option<jiff::Timestamp>> = suspensions.iter().map(|one| one.until).collect();
     let parameters: [&(dyn ToSql + Sync); 14] = [
         &task_ids,
@@ -326,7 +339,7 @@ async fn run(
         &waits,
         &errors,
         &signals,
-        &awaits,
+        &children_from,
         &untils,
         &next_retry_numbers,
     ];
@@ -393,23 +406,22 @@ impl Schema {
         payload: &Json,
     ) -> Result<SignalReport, SendError> {
         check_signal_name(name).map_err(|error| SendError::Name(error.to_string()))?;
-        let id = match target {
-            SignalTarget::Id(id) => Some(id.0),
+        let json = JsonIn(payload.as_str());
+        let (sql, parameters): (_, Vec<(&(dyn ToSql + Sync), Type)>) = match target {
+            SignalTarget::Id(id) => {
+                (SIGNAL, vec![(&id.0, Type::INT8), (&name, Type::TEXT), (&json, Type::JSONB)])
+            }
             SignalTarget::UniqueKey { class, key } => {
-                let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+                let class_and_key: [(&(dyn ToSql + Sync), Type); 2] =
                     [(class, Type::TEXT), (key, Type::TEXT)];
-                let rows = client.query_typed(&self.sql(TASK_OF_KEY), &parameters).await;
-                rows.map_err(SendError::Database)?.first().map(|row| row.get(0))
+                let signal: [(&(dyn ToSql + Sync), Type); 2] =
+                    [(&name, Type::TEXT), (&json, Type::JSONB)];
+                (SIGNAL_UNIQUE, class_and_key.into_iter().chain(signal).collect())
             }
         };
-        let Some(id) = id else {
-            return Ok(SignalReport { task_id: None, status: SignalStatus::NotFound });
-        };
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&id, Type::INT8), (&name, Type::TEXT), (&JsonIn(payload.as_str()), Type::JSONB)];
-        let rows = client.query_typed(&self.sql(SIGNAL), &parameters).await;
+        let rows = client.query_typed(&self.sql(sql), &parameters).await;
         let rows = rows.map_err(SendError::Database)?;
-        Ok(report(id, rows.first().map_or("", |row| row.get(0))))
+        Ok(rows.first().map_or(NOT_FOUND, |row| report(row.get("task_id"), row.get("status"))))
     }
 
     /// As [`Schema::signal_in`], with sqlx.
@@ -426,35 +438,26 @@ impl Schema {
         let failed = |error: sqlx::Error| {
             StoreError::Unavailable(format!("signal {name:?} was not sent to {target}: {error}"))
         };
-        let id: Option<i64> = match target {
-            SignalTarget::Id(id) => Some(id.0),
+        let sql = |name: &'static str| sqlx::AssertSqlSafe(self.sql(name).into_owned());
+        let query = match target {
+            SignalTarget::Id(id) => {
+                sqlx::query(sql(const { statement(SQL, "signal_from_text") })).bind(id.0)
+            }
             SignalTarget::UniqueKey { class, key } => {
-                sqlx::query(sqlx::AssertSqlSafe(self.sql(TASK_OF_KEY).into_owned()))
-                    .bind(class.clone())
-                    .bind(key.clone())
-                    .fetch_optional(&mut *connection)
-                    .await
-                    .map_err(failed)?
-                    .map(|row| row.get(0))
+                let by_key = sql(const { statement(SQL, "signal_unique_from_text") });
+                sqlx::query(by_key).bind(class.clone()).bind(key.clone())
             }
         };
-        let Some(id) = id else {
-            return Ok(SignalReport { task_id: None, status: SignalStatus::NotFound });
-        };
-        let sql = self.sql(const { statement(SQL, "signal_from_text") }).into_owned();
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(id)
-            .bind(name.to_owned())
-            .bind(payload.as_str().to_owned())
-            .fetch_one(connection)
-            .await
-            .map_err(failed)?;
-        Ok(report(id, row.get(0)))
+        let query = query.bind(name.to_owned()).bind(payload.as_str().to_owned());
+        let row = query.fetch_optional(connection).await.map_err(failed)?;
+        Ok(row.map_or(NOT_FOUND, |row| report(row.get("task_id"), row.get("status"))))
     }
 }
 
-fn report(id: i64, status: &str) -> SignalReport {
+const NOT_FOUND: SignalReport = SignalReport { task_id: None, status: SignalStatus::NotFound };
+
+fn report(id: Option<i64>, status: &str) -> SignalReport {
     let status = SignalStatus::from_token(status).unwrap_or(SignalStatus::NotFound);
-    let task_id = (status != SignalStatus::NotFound).then_some(TaskId(id));
+    let task_id = id.map(TaskId).filter(|_| status != SignalStatus::NotFound);
     SignalReport { task_id, status }
 }

@@ -29,6 +29,7 @@ const STATUS: &str = statement(SQL, "status");
 const RETRY: &str = statement(SQL, "retry");
 const PRUNE_CANDIDATES: &str =
     statement(include_str!("../sql/engine/retention.sql"), "prune_candidates");
+const PRUNE_LOCK_TASKS: &str = statement(include_str!("../sql/engine/retention.sql"), "lock_tasks");
 const PRUNE: &str = statement(include_str!("../sql/engine/retention.sql"), "prune");
 
 /// A task that is found nowhere so often does not exist; one that is found waiting so often,
@@ -165,7 +166,8 @@ impl StoreInner {
         if ids.is_empty() {
             return Ok(0);
         }
-        let gone = self.remove_ended(&mut client, &ids, &[status.as_str()]).await?;
+        let gone =
+            self.remove_ended(&mut client, PRUNE_LOCK_TASKS, &ids, &[status.as_str()]).await?;
         Ok(gone.len() as u64)
     }
 
@@ -174,6 +176,7 @@ impl StoreInner {
     pub(crate) async fn remove_ended(
         &self,
         client: &mut PooledConnection,
+        lock_tasks: &'static str,
         ids: &[i64],
         statuses: &[&str],
     ) -> Result<Vec<i64>, StoreError> {
@@ -184,10 +187,9 @@ impl StoreInner {
                 .await
                 .map_err(|e| store_error(&e))?;
             let free: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
-            transaction
-                .query(&self.schema.sql(LOCK_TASKS), &[&free])
-                .await
-                .map_err(|e| store_error(&e))?;
+            let locked = transaction.query(&self.schema.sql(lock_tasks), &[&free]).await;
+            let locked = locked.map_err(|e| store_error(&e))?;
+            let free: Vec<i64> = locked.iter().map(|row| row.get(0)).collect();
             let gone = match transaction.query(&self.schema.sql(PRUNE), &[&free, &statuses]).await {
                 Ok(rows) => transaction.commit().await.map(|()| rows),
                 Err(e) => Err(e),
@@ -254,8 +256,11 @@ impl StoreInner {
         let mut reports = Vec::with_capacity(ids.len());
         for some in ids.chunks(DELETE_TASKS_MAX) {
             let wanted: Vec<i64> = some.iter().map(|id| id.0).collect();
-            let gone: HashSet<i64> =
-                self.remove_ended(&mut client, &wanted, &ends).await?.into_iter().collect();
+            let gone: HashSet<i64> = self
+                .remove_ended(&mut client, LOCK_TASKS, &wanted, &ends)
+                .await?
+                .into_iter()
+                .collect();
             let left: Vec<i64> = wanted.iter().copied().filter(|id| !gone.contains(id)).collect();
             let left = self.statuses(&client, &left).await?;
             reports.extend(wanted.iter().map(|id| match left.get(id) {

@@ -92,8 +92,9 @@ SELECT
     ) AS has_ended
 FROM task_engine_task_dependencies AS dependency;
 
--- Tasks that an open task depends on: retention keeps them. A task is open if it waits,
--- if its newest attempt did not end it, or if it is held after an operator retried it.
+-- Tasks that retention keeps for their parents. A parent reads the results of its children
+-- whenever it runs: also if an operator retries it. Only one that has succeeded never runs
+-- again.
 CREATE VIEW task_engine_kept_children AS
 SELECT dependency.depends_on AS task_id, dependency.task_id AS parent_id
 FROM task_engine_task_dependencies AS dependency
@@ -101,15 +102,9 @@ WHERE EXISTS (
     SELECT 1 FROM task_engine_created_tasks AS parent WHERE parent.id = dependency.task_id
 )
 AND (
-    EXISTS (
-        SELECT 1 FROM task_engine_waiting_tasks AS waiting WHERE waiting.task_id = dependency.task_id
-    )
-    OR (
-        SELECT ended.ends_task
-        FROM task_engine_ended_executions AS ended
-        WHERE ended.task_id = dependency.task_id
-        ORDER BY ended.attempt DESC
-        LIMIT 1
-    ) IS NULL
-    OR dependency.task_id IN (SELECT task_id FROM task_engine_held_attempts)
-);
+    SELECT ended.ends_task
+    FROM task_engine_ended_executions AS ended
+    WHERE ended.task_id = dependency.task_id
+    ORDER BY ended.attempt DESC
+    LIMIT 1
+) IS NOT 'stopped';

@@ -113,8 +113,8 @@ pub(crate) fn record_call(
     Ok(StepOutcome::Recorded { now: timestamp(tx.now()), until: None, signal: None, children })
 }
 
-/// Creates a task with the first steps of another one. A unique task that exists already
-/// keeps its own steps.
+/// Creates a task with the first steps of another one. Refused if a task with its unique key
+/// exists already.
 pub(crate) fn create_with_steps(
     tx: &JobTransaction<'_>,
     task: &NewTask,
@@ -126,13 +126,15 @@ pub(crate) fn create_with_steps(
         return Err(StoreError::Refused("no task was created".to_owned()).into());
     };
     let id = creation.id();
-    if creation.is_new() {
-        let mut steps = tx.db.prepare_cached(sql!("engine/durable", "steps_copy"))?;
-        steps.execute(params![id.0, from.0, before_number])?;
-        let mut signals = tx.db.prepare_cached(sql!("engine/durable", "signals_copy"))?;
-        signals.execute([id.0, from.0])?;
-        tx.db.prepare_cached(sql!("engine/durable", "dependencies_copy"))?.execute([id.0])?;
+    if !creation.is_new() {
+        let message = format!("task {id} has the unique key of the new task");
+        return Err(StoreError::Refused(message).into());
     }
+    let mut steps = tx.db.prepare_cached(sql!("engine/durable", "steps_copy"))?;
+    steps.execute(params![id.0, from.0, before_number])?;
+    let mut signals = tx.db.prepare_cached(sql!("engine/durable", "signals_copy"))?;
+    signals.execute([id.0, from.0])?;
+    tx.db.prepare_cached(sql!("engine/durable", "dependencies_copy"))?.execute([id.0])?;
     Ok(id)
 }
 

@@ -40,11 +40,11 @@ fn suspend_one(
 ) -> Result<SuspendOutcome, JobError> {
     let id = suspension.record.id;
     let signals = serde_json::to_string(&suspension.signals)?;
-    let watching = match suspension.awaits_children {
-        true => next_unfinished_child(tx, id.task_id, TaskId(0))?,
-        false => None,
+    let watching = match suspension.children_from {
+        Some(first) => next_unfinished_child(tx, id.task_id, first)?,
+        None => None,
     };
-    let is_due = suspension.awaits_children && watching.is_none()
+    let is_due = suspension.children_from.is_some() && watching.is_none()
         || signal_arrived(tx, id.task_id, &signals)?;
     let mut record = suspension.record.clone();
     if let NextState::Wait { after, .. } = &mut record.next {

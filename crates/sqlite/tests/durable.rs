@@ -96,16 +96,16 @@ impl Scene {
     }
 
     async fn suspend_for_signal(&self, name: &str) -> SuspendOutcome {
-        self.suspend(vec![name.to_owned()], false).await
+        self.suspend(vec![name.to_owned()], None).await
     }
 
     async fn suspend_for_children(&self) -> SuspendOutcome {
-        self.suspend(Vec::new(), true).await
+        self.suspend(Vec::new(), Some(TaskId(0))).await
     }
 
-    async fn suspend(&self, signals: Vec<String>, awaits_children: bool) -> SuspendOutcome {
+    async fn suspend(&self, signals: Vec<String>, children_from: Option<TaskId>) -> SuspendOutcome {
         let record = self.snooze();
-        let suspension = Suspension { record, until: None, signals, awaits_children };
+        let suspension = Suspension { record, until: None, signals, children_from };
         self.store.suspend(&[suspension]).await.unwrap().remove(0)
     }
 
@@ -196,7 +196,7 @@ async fn second_record_rolls_transaction_back() {
 #[tokio::test]
 async fn step_of_ended_attempt_rolls_transaction_back() {
     let scene = scene().await;
-    assert!(scene.store.declare_lost(scene.engine.id, true).await.unwrap());
+    assert!(scene.store.declare_lost(scene.engine.id, Some(TaskId(0))).await.unwrap());
     scene.store.reclaim(Reclaim::Lost(scene.engine.id)).await.unwrap();
     assert_eq!(scene.record(scene.result("pay", 1)).await, StepOutcome::AttemptOver);
     let mut connection = scene.file.connect();
@@ -408,7 +408,7 @@ async fn cancel_request_ends_suspended_task() {
 #[tokio::test]
 async fn suspension_of_reclaimed_attempt_is_late() {
     let scene = scene().await;
-    assert!(scene.store.declare_lost(scene.engine.id, true).await.unwrap());
+    assert!(scene.store.declare_lost(scene.engine.id, Some(TaskId(0))).await.unwrap());
     scene.store.reclaim(Reclaim::Lost(scene.engine.id)).await.unwrap();
     assert_eq!(scene.suspend_for_signal("paid").await, SuspendOutcome::Late);
     assert_eq!(count(&scene.file.connect(), "task_engine_suspended_tasks"), 0);
@@ -478,7 +478,7 @@ async fn recovery_restarts_retries_after_step() {
         if records_step {
             scene.record(scene.result("pay", 1)).await;
         }
-        assert!(scene.store.declare_lost(scene.engine.id, true).await.unwrap());
+        assert!(scene.store.declare_lost(scene.engine.id, Some(TaskId(0))).await.unwrap());
         let lost = scene.store.reclaim(Reclaim::Lost(scene.engine.id)).await.unwrap();
         let NextState::Wait { retry_number, .. } = lost[0].next else {
             panic!("{lost:?}");

@@ -17,7 +17,8 @@ fn signal_names_may_have_number() {
     for name in ["approved", "approved#2", "approved#17"] {
         assert_eq!(check_signal_name(name), Ok(()), "{name}");
     }
-    for name in ["", "#2", "approved#", "approved#1", "approved#x", "a#2#3", "a\0"] {
+    for name in ["", "#2", "approved#", "approved#1", "approved#x", "a#2#3", "a\0", "a#02", "a#+2"]
+    {
         assert!(check_signal_name(name).is_err(), "{name}");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct AttemptSteps {
 pub(crate) struct SuspendRequest {
     pub(crate) until: Option<Timestamp>,
     pub(crate) signals: Vec<String>,
-    pub(crate) awaits_children: bool,
+    pub(crate) children_from: Option<TaskId>,
 }
 
 impl AttemptSteps {
@@ -93,7 +93,7 @@ impl<S> Context<S> {
     async fn reload_steps(&self) -> Result<(), Failure> {
         let stored = self.handle.session.store.steps(self.id.task_id).await;
         let stored = stored.map_err(|error| store_failure("the steps cannot be read", &error))?;
-        self.steps().replay().load(stored);
+        self.steps().replay().load(stored, self.id.attempt);
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl<S> Context<S> {
         }
         let reason = format!("waiting for signal {name} until {until}");
         let request =
-            SuspendRequest { until: Some(until), signals: vec![name], awaits_children: false };
+            SuspendRequest { until: Some(until), signals: vec![name], children_from: None };
         Err(self.steps().suspend(request, remaining, reason))
     }
 
@@ -326,7 +326,8 @@ impl<S> Context<S> {
             return Ok(outcomes);
         }
         let reason = format!("waiting for {} ({name})", count(ids.len(), "child task"));
-        let request = SuspendRequest { awaits_children: true, ..SuspendRequest::default() };
+        let children_from = ids.iter().min().copied();
+        let request = SuspendRequest { children_from, ..SuspendRequest::default() };
         Err(self.steps().suspend(request, DELAY_MAX, reason))
     }
 

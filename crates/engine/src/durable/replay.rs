@@ -19,6 +19,8 @@ pub(crate) struct Replay {
     uses: HashMap<String, u32>,
     /// The highest number of a recorded step.
     last_number: u32,
+    /// The highest number of a step that another attempt has recorded.
+    last_earlier: u32,
     bytes: usize,
     /// The highest number of a step that this attempt has met.
     reached: u32,
@@ -30,10 +32,13 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Takes what is stored in addition to what is known.
-    pub(crate) fn load(&mut self, stored: TaskSteps) {
+    /// Takes what is stored in addition to what is known to this attempt.
+    pub(crate) fn load(&mut self, stored: TaskSteps, attempt: i32) {
         self.clock = Some((stored.now, Instant::now()));
         for step in stored.steps {
+            if step.attempt != attempt {
+                self.last_earlier = self.last_earlier.max(step.number);
+            }
             self.insert(step);
         }
         self.signals.extend(stored.signals.into_iter().map(|row| (row.name.clone(), row)));
@@ -135,10 +140,10 @@ impl Replay {
         Duration::try_from(left).unwrap_or(Duration::ZERO)
     }
 
-    /// Whether the task went on after this sleep before: then it is over, even if the
+    /// Whether an earlier attempt went on after this sleep: then it is over, even if the
     /// clock of the database was set back since.
     pub(crate) fn went_on_after(&self, step: &StepRow) -> bool {
-        self.last_number > step.number
+        self.last_earlier > step.number
     }
 }
 
@@ -165,7 +170,7 @@ mod tests {
 
     fn replay(steps: Vec<StepRow>) -> Replay {
         let mut replay = Replay::default();
-        replay.load(TaskSteps { now: Timestamp::UNIX_EPOCH, steps, signals: Vec::new() });
+        replay.load(TaskSteps { now: Timestamp::UNIX_EPOCH, steps, signals: Vec::new() }, 2);
         replay
     }
 

@@ -112,6 +112,18 @@ impl Fresh {
         self.until(id, |details| details.row.status == status).await
     }
 
+    /// Waits until the task has ended, in whatever status.
+    pub(crate) async fn until_ended(&self, id: TaskId) -> TaskDetails {
+        let ended = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
+        self.until(id, |details| ended.contains(&details.row.status)).await
+    }
+
+    /// Waits until the task waits for its next attempt.
+    pub(crate) async fn until_requeued(&self, id: TaskId) -> TaskDetails {
+        let waits = |details: &TaskDetails| details.row.status == TaskStatus::Waiting;
+        self.until(id, |details| waits(details) && !details.executions.is_empty()).await
+    }
+
     pub(crate) async fn until_all_engines_ended(&self) {
         let begun = Instant::now();
         while self.store.instances(None).await.unwrap().iter().any(|engine| engine.is_alive()) {

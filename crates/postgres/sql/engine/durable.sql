@@ -101,43 +101,50 @@ SELECT id FROM task_engine.created_tasks WHERE id = ANY ($1);
 -- Ends attempts, each at most once, whose tasks are locked and wait for a signal or for
 -- children. A task whose signal has been sent, or whose children have all ended, is due at
 -- once. A cancel request for the attempt ends the task, as in record.
--- $11: the signals of each, as an array; $12: whether it waits for its children; $13: when it is
--- due if nothing wakes it.
-WITH ended AS (
+-- $11: the signals of each, as an array; $12: the first of the children that it waits for; $13:
+-- when it is due if nothing wakes it.
+WITH given AS MATERIALIZED (
+  SELECT e.*, clock.now, watch.child AS watching,
+    EXISTS (
+      SELECT FROM task_engine.cancel_requests r
+      WHERE r.task_id = e.task_id AND r.attempt = e.attempt) AS to_cancel,
+    e.children_from IS NOT NULL AND watch.child IS NULL
+    OR EXISTS (
+      SELECT FROM task_engine.signals g
+      WHERE g.task_id = e.task_id
+        AND g.name = ANY (ARRAY(SELECT jsonb_array_elements_text(e.signals)))) AS is_due
+  FROM unnest(
+    $1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[],
+    $7::bigint[], $8::bigint[], $9::bigint[], $10::jsonb[], $11::jsonb[], $12::bigint[],
+    $13::timestamptz[], $14::integer[]
+  ) AS e(
+    task_id, attempt, retry_number, claim_id, instance_id, worker,
+    ended_ago_us, lasted_us, wait_us, error, signals, children_from, until, next_retry_number)
+  CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
+  LEFT JOIN LATERAL (
+    -- has_ended, written out: a call for each of thousands of children would take longer.
+    SELECT d.depends_on AS child FROM task_engine.task_dependencies d
+    WHERE d.task_id = e.task_id AND d.depends_on >= e.children_from
+      AND NOT coalesce(
+        (SELECT x.ends_task IS NOT NULL FROM task_engine.ended_executions x
+         WHERE x.task_id = d.depends_on ORDER BY x.attempt DESC LIMIT 1),
+        NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
+    ORDER BY d.depends_on LIMIT 1
+  ) AS watch ON true
+), ended AS (
   INSERT INTO task_engine.ended_executions (
     task_id, attempt, retry_number, claim_id, instance_id, worker, started_at, stopped_at,
     retry_at, next_retry_number, ends_task, error)
   SELECT
     e.task_id, e.attempt, e.retry_number, e.claim_id, e.instance_id, e.worker,
-    clock.now - (e.ended_ago_us + e.lasted_us) * interval '1 microsecond',
-    clock.now - e.ended_ago_us * interval '1 microsecond',
-    CASE WHEN request.to_cancel THEN NULL WHEN facts.is_due THEN clock.now
-      ELSE coalesce(e.until, clock.now + e.wait_us * interval '1 microsecond') END,
-    CASE WHEN NOT request.to_cancel THEN e.next_retry_number END,
-    CASE WHEN request.to_cancel THEN 'cancelled' END::task_engine.task_status,
+    e.now - (e.ended_ago_us + e.lasted_us) * interval '1 microsecond',
+    e.now - e.ended_ago_us * interval '1 microsecond',
+    CASE WHEN e.to_cancel THEN NULL WHEN e.is_due THEN e.now
+      ELSE coalesce(e.until, e.now + e.wait_us * interval '1 microsecond') END,
+    CASE WHEN NOT e.to_cancel THEN e.next_retry_number END,
+    CASE WHEN e.to_cancel THEN 'cancelled' END::task_engine.task_status,
     e.error
-  FROM unnest(
-    $1::bigint[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::integer[],
-    $7::bigint[], $8::bigint[], $9::bigint[], $10::jsonb[], $11::jsonb[], $12::boolean[],
-    $13::timestamptz[], $14::integer[]
-  ) AS e(
-    task_id, attempt, retry_number, claim_id, instance_id, worker,
-    ended_ago_us, lasted_us, wait_us, error, signals, awaits_children, until, next_retry_number)
-  CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
-  CROSS JOIN LATERAL (
-    SELECT EXISTS (
-      SELECT FROM task_engine.cancel_requests r
-      WHERE r.task_id = e.task_id AND r.attempt = e.attempt) AS to_cancel
-  ) AS request
-  CROSS JOIN LATERAL (
-    SELECT EXISTS (
-      SELECT FROM task_engine.signals g
-      WHERE g.task_id = e.task_id
-        AND g.name = ANY (ARRAY(SELECT jsonb_array_elements_text(e.signals))))
-    OR (e.awaits_children AND NOT EXISTS (
-      SELECT FROM task_engine.task_dependencies d
-      WHERE d.task_id = e.task_id AND NOT task_engine.has_ended(d.depends_on))) AS is_due
-  ) AS facts
+  FROM given e
   ORDER BY e.task_id, e.attempt
   ON CONFLICT (task_id, attempt) DO NOTHING
   RETURNING task_id, attempt, next_retry_number, retry_at
@@ -150,15 +157,9 @@ WITH ended AS (
   RETURNING task_id, due_at, task_class, queue, priority
 ), suspended AS (
   INSERT INTO task_engine.suspended_tasks (task_id, attempt, signals, watching)
-  SELECT e.task_id, e.attempt, ARRAY(SELECT jsonb_array_elements_text(g.signals)),
-    CASE WHEN g.awaits_children THEN (
-      SELECT d.depends_on FROM task_engine.task_dependencies d
-      WHERE d.task_id = e.task_id AND NOT task_engine.has_ended(d.depends_on)
-      ORDER BY d.depends_on LIMIT 1) END
-  FROM ended e
-  JOIN unnest($1::bigint[], $11::jsonb[], $12::boolean[]) AS g(task_id, signals, awaits_children)
-    ON g.task_id = e.task_id
-  WHERE e.retry_at > clock_timestamp()
+  SELECT e.task_id, e.attempt, ARRAY(SELECT jsonb_array_elements_text(g.signals)), g.watching
+  FROM ended e JOIN given g ON g.task_id = e.task_id AND g.attempt = e.attempt
+  WHERE e.retry_at IS NOT NULL AND NOT g.is_due
   ORDER BY e.task_id
   ON CONFLICT (task_id) DO UPDATE
     SET attempt = EXCLUDED.attempt, signals = EXCLUDED.signals, watching = EXCLUDED.watching
@@ -168,6 +169,11 @@ SELECT e.task_id, e.attempt, s.watching,
   (SELECT count(task_engine.wake(again.task_class, again.queue, again.priority)) FROM again
    WHERE again.due_at < clock_timestamp() + interval '15 seconds') AS woken
 FROM ended e LEFT JOIN suspended s ON s.task_id = e.task_id;
+
+-- name: watched_by
+-- The children that suspended tasks watch. By the primary key.
+SELECT s.task_id, s.watching FROM task_engine.suspended_tasks s
+WHERE s.task_id = ANY ($1) AND s.watching IS NOT NULL;
 
 -- name: time_out
 -- The timeout of a wait, in the place of its signal: the primary key decides. The task is
@@ -189,8 +195,10 @@ SELECT s.task_id FROM task_engine.suspended_tasks s WHERE s.watching = ANY ($1);
 
 -- name: lock_suspended
 -- The statement after this one sees what earlier holders of the locks have written, also
--- the waiting rows of tasks that were suspended again.
-SELECT task_id FROM task_engine.suspended_tasks WHERE task_id = ANY ($1) ORDER BY task_id FOR UPDATE;
+-- the waiting rows of tasks that were suspended again. A row that another transaction has
+-- locked is left to it: it resumes the task, or looks again after its commit.
+SELECT task_id FROM task_engine.suspended_tasks WHERE task_id = ANY ($1)
+ORDER BY task_id FOR UPDATE SKIP LOCKED;
 
 -- name: resume
 -- Suspended tasks, which are locked: one whose signal has been sent, or whose children have all
@@ -269,15 +277,23 @@ LEFT JOIN LATERAL (
 ) AS e ON true
 ORDER BY a.place;
 
--- name: task_of_key
-SELECT u.task_id FROM task_engine.unique_tasks u
-WHERE u.task_class = $1 AND u.unique_key = $2 AND u.task_id <> 0;
-
 -- name: signal
-SELECT task_engine.signal($1::bigint, $2::text, $3::jsonb);
+SELECT $1::bigint AS task_id, task_engine.signal($1::bigint, $2::text, $3::jsonb) AS status;
 
 -- name: signal_from_text
-SELECT task_engine.signal($1::bigint, $2::text, $3::text::jsonb);
+SELECT $1::bigint AS task_id, task_engine.signal($1::bigint, $2::text, $3::text::jsonb) AS status;
+
+-- name: signal_unique
+SELECT s.task_id, s.status
+FROM task_engine.signal_unique($1::text, $2::text, $3::text, $4::jsonb) AS s;
+
+-- name: signal_unique_from_text
+SELECT s.task_id, s.status
+FROM task_engine.signal_unique($1::text, $2::text, $3::text, $4::text::jsonb) AS s;
+
+-- name: lock_source
+-- The task whose steps are copied: retention leaves it until the end of the transaction.
+SELECT id FROM task_engine.created_tasks WHERE id = $1 FOR KEY SHARE;
 
 -- name: copy_steps
 -- The steps of a task ($2) below a number ($3) for a task that was created in this transaction

@@ -8,10 +8,14 @@ WHERE e.ends_task = $1::text::task_engine.task_status
     WHERE later.task_id = e.task_id AND later.attempt > e.attempt)
   AND NOT EXISTS (SELECT FROM task_engine.waiting_tasks w WHERE w.task_id = e.task_id)
   AND e.task_id NOT IN (SELECT unnest(k.task_ids) FROM task_engine.claims k)
-  -- The parent of an awaited task reads its result when it continues.
+  -- A parent reads the results of its children whenever it runs: also if an operator retries
+  -- it. Only one that has succeeded never runs again.
   AND NOT EXISTS (
     SELECT FROM task_engine.task_dependencies d
-    WHERE d.depends_on = e.task_id AND NOT task_engine.has_ended(d.task_id))
+    JOIN task_engine.created_tasks parent ON parent.id = d.task_id
+    WHERE d.depends_on = e.task_id AND (
+      SELECT p.ends_task FROM task_engine.ended_executions p
+      WHERE p.task_id = d.task_id ORDER BY p.attempt DESC LIMIT 1) IS DISTINCT FROM 'stopped')
 ORDER BY e.task_id, e.attempt LIMIT $3;
 
 -- name: lock_keys
@@ -34,6 +38,10 @@ WITH keyed AS MATERIALIZED (
 )
 SELECT a.id FROM unnest($1::bigint[]) AS a(id)
 WHERE a.id NOT IN (SELECT id FROM held) OR a.id IN (SELECT id FROM locked);
+
+-- name: lock_tasks
+-- Not waiting for others: a task that another transaction holds is left for later.
+SELECT id FROM task_engine.created_tasks WHERE id = ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED;
 
 -- name: prune
 -- Removes those of the locked tasks that still are where they were. Not those
