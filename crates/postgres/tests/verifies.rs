@@ -87,7 +87,8 @@ async fn verify_finds_tasks_not_resumed() {
             assert_eq!(fresh.after(&format!("{late} {harmless}")).await, [], "{harmless}");
         }
     }
-    let other = "INSERT INTO task_engine.signals VALUES (1, 'other', 'null', now() - interval '90 s')";
+    let other =
+        "INSERT INTO task_engine.signals VALUES (1, 'other', 'null', now() - interval '90 s')";
     assert_eq!(fresh.after(other).await, []);
 }
 

@@ -85,14 +85,14 @@ impl TestAttempt {
             record: self.ends(AttemptEnd::Snoozed(error, HOUR), &RetryRule::never()),
             until: None,
             signals: signals.iter().map(|name| (*name).to_owned()).collect(),
-            awaits_children: false,
+            children_from: None,
         }
     }
 
     /// Its end, because the task waits for its children.
     #[must_use]
     pub fn waits_for_children(&self) -> Suspension {
-        Suspension { awaits_children: true, ..self.waits_for(&[]) }
+        Suspension { children_from: Some(TaskId(0)), ..self.waits_for(&[]) }
     }
 }
 
