@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use task_engine_core::change::{Edit, EditReport};
 use task_engine_core::step::{KEPT_STEPS, SignalStatus, StepContent};
-use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_core::task::{Due, TaskId, TaskStatus};
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{ExportHeader, ExportLine, ImportIds, ImportOutcome, TaskRecord};
 
@@ -152,18 +153,14 @@ pub async fn running_task_exports_no_suspension(db: &dyn TestDatabase) {
     let mut engine = fixture.engine("a").await;
     let id = fixture.create(new_task(WORK)).await;
     let hold = engine.claim_one().await;
-    let mut suspension = hold.waits_for(&["approved"]);
-    // Over at once: the task continues, and its row stays until a heartbeat.
-    suspension.until = Some(fixture.now().await + Duration::from_millis(50));
-    fixture.suspend(suspension).await;
+    fixture.suspend(hold.waits_for(&["approved"])).await;
     let suspended = record(&export(&*fixture.store, &[]).await, id).suspended;
     assert_eq!(suspended.map(|one| one.signals), Some(vec!["approved".to_owned()]));
-    let again = loop {
-        engine.wake();
-        if let Some(hold) = engine.claim_all(1).await.pop() {
-            break hold;
-        }
-    };
+    // Without the signal: the row stays until a heartbeat removes it.
+    let now = Edit { due: Some(Due::Now), ..Edit::default() };
+    assert_eq!(fixture.store.edit(id, &now).await.expect("edit"), EditReport::Changed);
+    engine.wake();
+    let again = engine.claim_one().await;
     fixture.must_record(again.result("charge", 1)).await;
     let lines = export(&*fixture.store, &[]).await;
     let running = record(&lines, id);
