@@ -2,7 +2,7 @@
 
 use task_engine_core::completion::Completion;
 use task_engine_core::json::Json;
-use task_engine_core::step::{SignalReport, SignalTarget};
+use task_engine_core::step::{NewStep, SignalReport, SignalTarget};
 use task_engine_core::task::NewTask;
 use task_engine_core::unique::Creation;
 use task_engine_store::error::StoreError;
@@ -32,6 +32,14 @@ pub trait Transaction: sealed::Sealed + Sized {
         completion: Result<Completion, StoreError>,
     ) -> Self::Answer<Result<(), StoreError>>;
 
+    /// Records a step, if it could be prepared.
+    #[doc(hidden)]
+    fn record_step(
+        self,
+        schema: &str,
+        step: Result<NewStep, StoreError>,
+    ) -> Self::Answer<Result<(), StoreError>>;
+
     /// Sends a signal, if its payload could be encoded.
     #[doc(hidden)]
     fn signal(
@@ -57,7 +65,7 @@ mod sealed {
 /// A driver whose calls are futures. `$connection` makes what the store's functions take.
 #[cfg(feature = "postgres")]
 macro_rules! asynchronous {
-    ($a:lifetime, $transaction:ty, |$this:ident| $connection:expr, $create:ident, $complete:ident, $signal:ident) => {
+    ($a:lifetime, $transaction:ty, |$this:ident| $connection:expr, $create:ident, $complete:ident, $step:ident, $signal:ident) => {
         impl<$a> sealed::Sealed for $transaction {}
 
         impl<$a> Transaction for $transaction {
@@ -82,6 +90,16 @@ macro_rules! asynchronous {
                     let completion = completion?;
                     Schema::named(&completion.schema)?.$complete($connection, &completion).await
                 })
+            }
+
+            fn record_step(
+                self,
+                schema: &str,
+                step: Result<NewStep, StoreError>,
+            ) -> Self::Answer<Result<(), StoreError>> {
+                let schema = Schema::named(schema);
+                let $this = self;
+                Box::pin(async move { schema?.$step($connection, &step?).await })
             }
 
             fn signal(
@@ -115,12 +133,12 @@ mod postgres {
     use task_engine_postgres::{Schema, tokio_postgres};
 
     use super::{
-        Completion, CreateError, Creation, Json, NewTask, SignalReport, SignalTarget, StoreError,
-        Transaction, sealed,
+        Completion, CreateError, Creation, Json, NewStep, NewTask, SignalReport, SignalTarget,
+        StoreError, Transaction, sealed,
     };
 
-    asynchronous!('a, &'a tokio_postgres::Transaction<'_>, |tx| tx, create_each_in, complete_in, signal_in);
-    asynchronous!('a, &'a mut tokio_postgres::Transaction<'_>, |tx| &*tx, create_each_in, complete_in, signal_in);
+    asynchronous!('a, &'a tokio_postgres::Transaction<'_>, |tx| tx, create_each_in, complete_in, record_step_in, signal_in);
+    asynchronous!('a, &'a mut tokio_postgres::Transaction<'_>, |tx| &*tx, create_each_in, complete_in, record_step_in, signal_in);
 }
 
 #[cfg(feature = "sqlx")]
@@ -130,28 +148,29 @@ mod sqlx {
     use task_engine_postgres::{Schema, sqlx};
 
     use super::{
-        Completion, CreateError, Creation, Json, NewTask, SignalReport, SignalTarget, StoreError,
-        Transaction, sealed,
+        Completion, CreateError, Creation, Json, NewStep, NewTask, SignalReport, SignalTarget,
+        StoreError, Transaction, sealed,
     };
 
-    asynchronous!('a, &'a mut sqlx::PgConnection, |tx| tx, create_each_in_sqlx, complete_in_sqlx, signal_in_sqlx);
+    asynchronous!('a, &'a mut sqlx::PgConnection, |tx| tx, create_each_in_sqlx, complete_in_sqlx, record_step_in_sqlx, signal_in_sqlx);
     asynchronous!(
         'a,
         &'a mut sqlx::Transaction<'_, sqlx::Postgres>,
         |tx| &mut **tx,
         create_each_in_sqlx,
         complete_in_sqlx,
+        record_step_in_sqlx,
         signal_in_sqlx
     );
 }
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use task_engine_sqlite::{complete_in, create_each_in, rusqlite, signal_in};
+    use task_engine_sqlite::{complete_in, create_each_in, record_step_in, rusqlite, signal_in};
 
     use super::{
-        Completion, CreateError, Creation, Json, NewTask, SignalReport, SignalTarget, StoreError,
-        Transaction, sealed,
+        Completion, CreateError, Creation, Json, NewStep, NewTask, SignalReport, SignalTarget,
+        StoreError, Transaction, sealed,
     };
 
     macro_rules! immediate {
@@ -174,6 +193,14 @@ mod sqlite {
                     completion: Result<Completion, StoreError>,
                 ) -> Result<(), StoreError> {
                     complete_in(self, &completion?)
+                }
+
+                fn record_step(
+                    self,
+                    _: &str,
+                    step: Result<NewStep, StoreError>,
+                ) -> Result<(), StoreError> {
+                    record_step_in(self, &step?)
                 }
 
                 fn signal(

@@ -102,12 +102,18 @@ async fn metrics_count_class_and_outcome() {
         .handle_class("later", slow.clone(), |_: serde_json::Value, _: Context<()>| async {
             Err::<(), _>(Failure::snooze(Duration::from_secs(3600)))
         })
+        .handle_class("durable", slow.clone(), |_: serde_json::Value, cx: Context<()>| async move {
+            cx.step("count", || async { Ok::<_, Failure>(1) }).await?;
+            let hour = Duration::from_secs(3600);
+            Ok::<_, Failure>(cx.wait_for::<u8>("approved", hour).await?)
+        })
         .handle_class("slow", slow, |_: serde_json::Value, _: Context<()>| async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Ok::<_, Failure>(())
         });
     let new = |class: &str| NewTask::new(class, Json::empty_object()).unwrap();
-    store.create(&[new("good"), new("good"), new("bad"), new("slow"), new("later")]).await.unwrap();
+    let classes = ["good", "good", "bad", "slow", "later", "durable"];
+    store.create(&classes.map(new)).await.unwrap();
     let stop = engine.stop_handle();
     let engine = tokio::spawn(engine.run_until(std::future::pending()));
     let wanted = [
@@ -115,6 +121,7 @@ async fn metrics_count_class_and_outcome() {
         ("bad failure", 3.0),
         ("slow interrupted", 1.0),
         ("later snoozed", 1.0),
+        ("durable snoozed", 1.0),
     ];
     let begun = Instant::now();
     while wanted
@@ -136,6 +143,8 @@ async fn metrics_count_class_and_outcome() {
         "task_engine_claims_total ",
         "task_engine_claimed_tasks ",
         "task_engine_recorded_tasks ",
+        "task_engine_recorded_steps_total ",
+        "task_engine_suspensions_total ",
         "task_engine_heartbeats_total ok",
         "task_engine_heartbeat_seconds ",
     ] {

@@ -209,11 +209,12 @@ impl Hook<()> for Step {
     }
 }
 
-/// Fails once, then creates a child.
+/// Fails once, then runs a step and creates a child.
 async fn parent(_: Parent, cx: Context<()>) -> Result<(), Failure> {
     if cx.attempt() == 1 {
         return Err(Failure::from("the first attempt fails"));
     }
+    cx.step("count", || async { Ok::<_, Failure>(1) }).await?;
     cx.create(Child).await?;
     Ok(())
 }
@@ -296,8 +297,12 @@ async fn execution_spans_have_creator_parent() {
     // The child was created inside of the hook's span, inside of the execution's.
     let steps = || spans.iter().filter(|span| span.name == "step");
     let step = steps().find(|step| step.parent_id == retry.span_id).expect("the hook's span");
-    let child = spans.iter().find(|span| span.parent_id == step.span_id).expect("the child's span");
-    assert_eq!((child.name.as_str(), &child.trace_id), ("execute child", &retry.trace_id));
+    let inside = |name: &str| {
+        let found = spans.iter().find(|span| span.name == name && span.parent_id == step.span_id);
+        found.unwrap_or_else(|| panic!("{name} in {spans:#?}"))
+    };
+    assert_eq!(inside("execute child").trace_id, retry.trace_id);
+    assert_eq!(inside("step count").attributes["step.name"], "count");
     assert_eq!(child.attributes["correlation_id"], trace_id, "of its flow, not of its own trace");
     let thread = spans.iter().filter(|span| span.name == "inside a thread");
     let parents: Vec<_> = thread.map(|span| &span.parent_id).collect();

@@ -29,7 +29,6 @@ const STEPS: &str = statement(SQL, "steps");
 const RECORD_STEPS: &str = statement(SQL, "record_steps");
 const EXISTING_STEPS: &str = statement(SQL, "existing_steps");
 const RECORD_STEP_IN: &str = statement(SQL, "record_step_in");
-const RECORDED_STEP: &str = statement(SQL, "recorded_step");
 const CALL_FENCE: &str = statement(SQL, "call_fence");
 const RECORD_CALL: &str = statement(SQL, "record_call");
 const ADD_DEPENDENCIES: &str = statement(SQL, "add_dependencies");
@@ -339,21 +338,6 @@ impl Schema {
         }
     }
 
-    /// The result of a recorded step as JSON text, read in a transaction of the application's
-    /// own, with tokio-postgres.
-    pub async fn recorded_step_in(
-        &self,
-        transaction: &impl GenericClient,
-        id: TaskId,
-        name: &str,
-    ) -> Result<Option<String>, StoreError> {
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&id.0, Type::INT8), (&name, Type::TEXT)];
-        let rows = transaction.query_typed(&self.sql(RECORDED_STEP), &parameters).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
-        Ok(rows.first().map(|row| row.get::<_, Option<String>>("result").unwrap_or_default()))
-    }
-
     /// As [`Schema::record_step_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn record_step_in_sqlx(
@@ -383,27 +367,6 @@ impl Schema {
                 })
             }
         }
-    }
-
-    /// As [`Schema::recorded_step_in`], with sqlx.
-    #[cfg(feature = "sqlx")]
-    pub async fn recorded_step_in_sqlx(
-        &self,
-        connection: &mut sqlx::PgConnection,
-        id: TaskId,
-        name: &str,
-    ) -> Result<Option<String>, StoreError> {
-        use sqlx::Row as _;
-        let statement = self.sql(RECORDED_STEP).into_owned();
-        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
-            .bind(id.0)
-            .bind(name.to_owned())
-            .fetch_optional(connection)
-            .await
-            .map_err(|error| {
-                StoreError::Unavailable(format!("step {name:?} of task {id}: {error}"))
-            })?;
-        Ok(row.map(|row| row.get::<Option<String>, _>("result").unwrap_or_default()))
     }
 }
 

@@ -89,10 +89,10 @@ impl TestAttempt {
         }
     }
 
-    /// Its end, because the task waits for its children.
+    /// Its end, because the task waits for all its children.
     #[must_use]
     pub fn waits_for_children(&self) -> Suspension {
-        Suspension { children_from: Some(TaskId(0)), ..self.waits_for(&[]) }
+        Suspension { children_from: Some(TaskId(1)), ..self.waits_for(&[]) }
     }
 }
 

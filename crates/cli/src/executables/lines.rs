@@ -5,49 +5,52 @@
 //! line goes in, its answer comes out. A malformed answer fails only its task. If a
 //! process dies, or prints a line that belongs to no task, all of its tasks fail with
 //! its last log lines, and the next task gets a new process.
+//!
+//! Durable calls of a task are served by its attempt, one after the other, so that the
+//! reader of the process never waits for the store. If one suspends the task, its slot is
+//! free at once, and the process stays.
 
-use std::borrow::Cow;
+mod process;
+
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io::Read;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 use task_engine::{Context, Failure, LogLevel};
-use task_engine_core::display::{count, span};
+use task_engine_core::display::span;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::process::ChildStdout;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::child::{self, ExitWaiter, ProcessControl, ProcessEnd};
+use self::process::{
+    AttemptResult, Process, SlotReceiver, StderrLog, TaskSlot, TaskSlots, lock, log, process_ended,
+};
+use super::child::{self, ExitWaiter};
 use super::config::{Executable, Worker};
+use super::durable::{ClassOptions, DurableCalls};
 use super::log::{LineSplitter, LogTail};
 use super::once::{end_text, not_started};
 use super::protocol::{self, MalformedLine, TaskUpdate, WorkerLine};
-use super::resources::{ShortageWait, give_up, is_shortage, shortage_of};
+use super::resources::{ShortageWait, shortage_of};
 
 /// How much longer than a result its line may be.
 const ENVELOPE_BYTES: usize = 64 * 1024;
-/// How many ended tasks of a process are remembered.
-const ENDED_MAX: usize = 1000;
-/// More than a pipe holds: enough for all that was logged before an answer.
-const READS_MAX: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long to read the log after a process has ended.
 const LOG_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The result of an attempt.
-type AttemptResult = Result<Box<RawValue>, Failure>;
 
 /// The processes of a worker.
 pub(super) struct ProcessPool {
     worker: Arc<Worker>,
     /// The longest line that a process may print.
     line_bytes_max: usize,
+    options: ClassOptions,
     state: Mutex<PoolState>,
     /// A slot is free, or a process may be started.
     changed: Notify,
@@ -61,47 +64,12 @@ struct PoolState {
     not_before: Option<Instant>,
 }
 
-struct Process {
-    control: ProcessControl,
-    /// Locked before the slots, if both are.
-    stderr: Mutex<StderrLog>,
-    slots: Mutex<TaskSlots>,
-}
-
-/// The standard error. It is read before an answer is handled, so that earlier lines
-/// belong to the answered task, and not to the next one.
-struct StderrLog {
-    file: File,
-    lines: LineSplitter,
-    tail: LogTail,
-}
-
-enum StderrState {
-    Empty,
-    Flooding,
-    Closed,
-}
-
-struct TaskSlots {
-    taken: HashMap<String, TaskSlot>,
-    all: usize,
-    /// Set if it gets no more tasks and is killed: the reason.
-    over: Option<String>,
-    /// Tasks that it had before: late answers for them are ignored.
-    ended: VecDeque<String>,
-}
-
-struct TaskSlot {
-    answer: oneshot::Sender<AttemptResult>,
-    executable: Arc<Executable>,
-    cx: Context<()>,
-}
-
 impl ProcessPool {
-    /// `result_bytes` is the longest result of its classes.
-    pub(super) fn new(worker: Arc<Worker>, result_bytes: usize) -> Self {
+    /// `result_bytes` is the longest result of its classes, `options` are those of all
+    /// classes.
+    pub(super) fn new(worker: Arc<Worker>, result_bytes: usize, options: ClassOptions) -> Self {
         let line_bytes_max = result_bytes + ENVELOPE_BYTES;
-        Self { worker, line_bytes_max, state: Mutex::default(), changed: Notify::new() }
+        Self { worker, line_bytes_max, options, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// Runs one attempt. Its time limit starts when a process has it.
@@ -113,7 +81,7 @@ impl ProcessPool {
     ) -> Result<Box<RawValue>, Failure> {
         cx.keep_log_lines(executable.log_lines);
         let id = format!("{}.{}", cx.task_id(), cx.attempt());
-        let (process, mut answer) = tokio::select! {
+        let (process, mut receiver) = tokio::select! {
             assigned = self.slot(&id, &executable, &cx) => assigned?,
             () = cx.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
         };
@@ -128,10 +96,12 @@ impl ProcessPool {
                 None => std::future::pending().await,
             }
         };
+        let calls = DurableCalls::new(&id, &cx, executable.result_bytes, &self.options);
+        let mut serving = Box::pin(self.serve(&process, calls, &mut receiver));
         let timed_out = tokio::select! {
-            answer = &mut answer => {
+            answer = &mut serving => {
                 held.answered = true;
-                return answer.unwrap_or_else(|_| Err(no_answer()));
+                return answer;
             }
             () = time_is_over => true,
             () = cx.cancelled() => false,
@@ -139,17 +109,46 @@ impl ProcessPool {
         process.control.input(protocol::cancel(&id));
         if !timed_out {
             // The engine drops this when the grace is over, and with it the process.
-            let answer = answer.await;
+            let answer = serving.await;
             held.answered = true;
-            return answer.unwrap_or_else(|_| Err(no_answer()));
+            return answer;
         }
-        if timeout(executable.grace, &mut answer).await.is_err() {
+        if timeout(executable.grace, &mut serving).await.is_err() {
             process.end("a task ended neither within its time limit nor when it was cancelled");
-            let _ = answer.await;
+            // A durable call may wait for a store that cannot be reached.
+            drop(serving);
+            let _ = receiver.answer.await;
         }
         held.answered = true;
         let message = format!("not finished after {}", span(limit.unwrap_or_default()));
         Err(Failure::named("Timeout", message).with_trace(Vec::new()))
+    }
+
+    /// Serves the durable calls of a task until it is answered, or until one of them ends
+    /// its attempt. Calls that came before the answer are served before it counts.
+    async fn serve(
+        &self,
+        process: &Process,
+        mut calls: DurableCalls<'_>,
+        receiver: &mut SlotReceiver,
+    ) -> AttemptResult {
+        loop {
+            let request = tokio::select! {
+                biased;
+                Some(request) = receiver.requests.recv() => request,
+                answer = &mut receiver.answer => {
+                    return answer.unwrap_or_else(|_| Err(no_answer()));
+                }
+            };
+            match calls.serve(request).await {
+                Ok(answer) => process.control.input(answer),
+                Err(end) => {
+                    process.control.input(calls.ended(&end));
+                    return Err(end.with_trace(Vec::new()));
+                }
+            }
+            lock(&self.state).deaths = 0;
+        }
     }
 
     /// A free slot of a process, or of a new process.
@@ -158,7 +157,7 @@ impl ProcessPool {
         id: &str,
         executable: &Arc<Executable>,
         cx: &Context<()>,
-    ) -> Result<(Arc<Process>, oneshot::Receiver<AttemptResult>), Failure> {
+    ) -> Result<(Arc<Process>, SlotReceiver), Failure> {
         let mut shortage = ShortageWait::new();
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -296,6 +295,7 @@ impl ProcessPool {
                 slots.all = number.min(self.worker.concurrency);
                 return Ok(());
             }
+            Ok(WorkerLine::Request(id, request)) => return process.take_request(&id, request),
             Ok(WorkerLine::Task(update)) => *update,
             Err(MalformedLine { id: None, why }) => return Err(why),
             Err(MalformedLine { id: Some(id), why }) => {
@@ -345,136 +345,6 @@ enum NextStep {
     StartFailed(std::io::Error),
 }
 
-impl TaskSlot {
-    /// The answer, if it is within the limits of the class.
-    fn checked(&self, answer: protocol::TaskAnswer) -> AttemptResult {
-        match answer {
-            protocol::TaskAnswer::Result(result)
-                if result.get().len() > self.executable.result_bytes =>
-            {
-                let limit = count(self.executable.result_bytes, "byte");
-                let message = format!("its result is longer than {limit}");
-                Err(Failure::named("ResultTooLong", message).with_trace(Vec::new()))
-            }
-            protocol::TaskAnswer::Result(result) => Ok(result),
-            protocol::TaskAnswer::Failed(failure) => Err(failure),
-            protocol::TaskAnswer::Snooze(time, reason) => {
-                Err(Failure::snooze_because(time, reason))
-            }
-        }
-    }
-}
-
-/// The failure of a task whose process ended without an answer. An uncaught exception
-/// of the process belongs to the task if it was its only one.
-fn process_ended(
-    slot: &TaskSlot,
-    ended: &ProcessEnd,
-    why: &str,
-    alone: bool,
-    tail: &LogTail,
-) -> Failure {
-    if let ProcessEnd::NotStarted(number, why) = ended {
-        return if is_shortage(*number) {
-            give_up(why)
-        } else {
-            not_started(&slot.executable, why)
-        };
-    }
-    let uncaught = if *ended == ProcessEnd::Exited(1) { tail.uncaught() } else { None };
-    match uncaught {
-        Some(failure) if alone => failure,
-        _ => {
-            let last =
-                tail.last().map_or_else(String::new, |last| format!("; its last log line: {last}"));
-            let how = end_text(ended);
-            let message = format!("its process ended before it had answered ({how}): {why}{last}");
-            tail.of(Failure::named("ProcessEnded", message))
-        }
-    }
-}
-
-impl TaskSlots {
-    /// Frees the slot of a task.
-    fn end(&mut self, id: &str) -> Option<TaskSlot> {
-        let slot = self.taken.remove(id)?;
-        if self.ended.len() == ENDED_MAX {
-            self.ended.pop_front();
-        }
-        self.ended.push_back(id.to_owned());
-        Some(slot)
-    }
-
-    /// A text of a process without the secrets of any task that it has.
-    fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.taken.values().fold(Cow::Borrowed(text), |text, slot| {
-            match slot.cx.without_secrets(&text) {
-                Cow::Owned(shown) => Cow::Owned(shown),
-                Cow::Borrowed(_) => text,
-            }
-        })
-    }
-}
-
-impl Process {
-    fn take_slot(
-        self: &Arc<Self>,
-        id: &str,
-        executable: &Arc<Executable>,
-        cx: &Context<()>,
-    ) -> Option<(Arc<Self>, oneshot::Receiver<AttemptResult>)> {
-        let mut slots = lock(&self.slots);
-        if slots.over.is_some() || slots.taken.len() >= slots.all {
-            return None;
-        }
-        let (answer, receiver) = oneshot::channel();
-        let (executable, cx) = (executable.clone(), cx.clone());
-        slots.taken.insert(id.to_owned(), TaskSlot { answer, executable, cx });
-        Some((self.clone(), receiver))
-    }
-
-    /// Reads the available standard error, without waiting.
-    fn read_log(
-        &self,
-        worker: &str,
-        read: impl Fn(&mut File, &mut [u8]) -> std::io::Result<usize>,
-    ) -> StderrState {
-        let mut stderr = lock(&self.stderr);
-        let StderrLog { file, lines, tail } = &mut *stderr;
-        let mut each = |line: &str| {
-            let slots = lock(&self.slots);
-            // Whosever they are, and before anything is cut off.
-            let line = &*slots.without_secrets(line);
-            tail.add(line);
-            let mut taken = slots.taken.values();
-            match (taken.next(), taken.next()) {
-                (Some(slot), None) => slot.cx.log(line),
-                // Its task is unknown.
-                _ => tracing::info!("Worker process {worker}: {line}"),
-            }
-        };
-        let mut buffer = [0; 16 * 1024];
-        for _ in 0..READS_MAX {
-            match read(file, &mut buffer) {
-                Ok(read @ 1..) => lines.add(&buffer[..read], &mut each),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return StderrState::Empty,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(_) | Err(_) => {
-                    lines.end(&mut each);
-                    return StderrState::Closed;
-                }
-            }
-        }
-        StderrState::Flooding
-    }
-
-    /// Assigns no more tasks to it, and kills it.
-    fn end(&self, why: &str) {
-        lock(&self.slots).over.get_or_insert_with(|| why.to_owned());
-        self.control.kill();
-    }
-}
-
 /// A task that a process has. Dropped without an answer, it kills the process, so
 /// that no attempt continues after its end.
 struct ProcessTaskGuard<'a> {
@@ -494,21 +364,6 @@ impl Drop for ProcessTaskGuard<'_> {
     }
 }
 
-/// Reads the standard error whenever it has data.
-async fn log(worker: String, process: Arc<Process>, stderr: pipe::Receiver) {
-    while stderr.readable().await.is_ok() {
-        match process.read_log(&worker, |_, buffer| stderr.try_read(buffer)) {
-            StderrState::Empty => {}
-            StderrState::Flooding => tokio::task::yield_now().await,
-            StderrState::Closed => return,
-        }
-    }
-}
-
 fn no_answer() -> Failure {
     Failure::named("ProcessEnded", "its process ended before it had answered")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

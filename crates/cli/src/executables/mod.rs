@@ -3,7 +3,7 @@
 //!
 //! - `config`: the file;
 //! - `once`: one process a task; `lines`: processes that stay, and `protocol`: the
-//!   lines they exchange with the engine;
+//!   lines they exchange with the engine; `durable`: their steps, sleeps, waits and calls;
 //! - `log`: their standard error; `exception`: uncaught exceptions in it;
 //! - `resources`: how many of them fit into the limits of the system;
 //! - `child`: a process as the engine sees it; `supervisor`: the process between
@@ -11,6 +11,7 @@
 
 mod child;
 mod config;
+mod durable;
 mod exception;
 mod lines;
 mod log;
@@ -30,6 +31,7 @@ use self::config::Worker;
 pub(crate) use self::config::{
     Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE,
 };
+use self::durable::ClassOptions;
 use crate::error::CliError;
 use crate::escape::escape;
 
@@ -122,13 +124,15 @@ pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executab
             });
         }
     }
+    let options = executables.iter().map(|one| (one.class.clone(), one.options()));
+    let options: ClassOptions = Arc::new(options.collect());
     for (worker, classes) in workers_of(executables) {
         let result_bytes = classes.iter().map(|one| one.result_bytes).max().unwrap_or_default();
         // No more tasks are claimed than its processes take.
         let slots = u16::try_from(worker.slots()).unwrap_or(u16::MAX);
         let names = classes.iter().map(|one| one.class.clone());
         engine = engine.class_workers(names, slots);
-        let pool = Arc::new(lines::ProcessPool::new(worker, result_bytes));
+        let pool = Arc::new(lines::ProcessPool::new(worker, result_bytes, options.clone()));
         for executable in classes {
             let (class, options) = (executable.class.clone(), executable.options());
             let (pool, executable) = (pool.clone(), Arc::new(executable.clone()));

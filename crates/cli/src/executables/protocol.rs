@@ -10,13 +10,27 @@ use task_engine::{Context, Failure};
 use task_engine_core::display;
 use task_engine_core::suggest::did_you_mean;
 
+use super::durable::{self, DurableRequest};
 use super::once::wait;
 
 /// How much of a line is repeated in a message.
 const FIRST_CHARS: usize = 100;
 const CONCURRENCY_MAX: usize = 10_000;
-const KEYS: [&str; 9] =
-    ["id", "result", "error", "snooze", "retry", "log", "progress", "message", "concurrency"];
+const KEYS: [&str; 13] = [
+    "id",
+    "result",
+    "error",
+    "snooze",
+    "retry",
+    "log",
+    "progress",
+    "message",
+    "concurrency",
+    "step",
+    "sleep",
+    "wait",
+    "call",
+];
 
 /// A task, as a process reads it.
 #[derive(Serialize)]
@@ -45,7 +59,12 @@ pub(super) fn request(
         correlation_id: cx.correlation_id(),
         parameters,
     };
-    let mut line = serde_json::to_vec(&request)?;
+    line(&request)
+}
+
+/// A value as one line.
+pub(super) fn line(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let mut line = serde_json::to_vec(value)?;
     // Between the values of a JSON text, a line break is a space.
     for byte in &mut line {
         if matches!(*byte, b'\n' | b'\r') {
@@ -67,6 +86,8 @@ pub(super) enum WorkerLine {
     /// How many tasks it takes at a time.
     Concurrency(usize),
     Task(Box<TaskUpdate>),
+    /// A durable call of a task; an error says what is wrong with it.
+    Request(String, Result<DurableRequest, String>),
 }
 
 /// A message of a process about one of its tasks.
@@ -95,7 +116,7 @@ pub(super) struct MalformedLine {
     pub(super) why: String,
 }
 
-type LineFields = BTreeMap<String, Box<RawValue>>;
+pub(super) type LineFields = BTreeMap<String, Box<RawValue>>;
 
 /// Reads a line.
 pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
@@ -117,6 +138,9 @@ pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
             )));
         }
     };
+    if durable::KINDS.iter().any(|kind| fields.contains_key(*kind)) {
+        return Ok(WorkerLine::Request(id, durable::parse(&fields)));
+    }
     update(&id, &fields).map(|update| WorkerLine::Task(Box::new(update))).map_err(|why| {
         let id = Some(id);
         MalformedLine { id, why }
@@ -216,7 +240,7 @@ fn failure(error: &Value, retry: Option<&Value>) -> (Failure, Option<String>) {
     }
 }
 
-fn value(fields: &LineFields, key: &str) -> Option<Value> {
+pub(super) fn value(fields: &LineFields, key: &str) -> Option<Value> {
     serde_json::from_str(fields.get(key)?.get()).ok()
 }
 
@@ -238,7 +262,7 @@ fn lines_of(value: &Value) -> Vec<String> {
     all.iter().flat_map(|text| text.lines().map(|line| line.trim_end().to_owned())).collect()
 }
 
-fn brief(value: &Value) -> String {
+pub(super) fn brief(value: &Value) -> String {
     value.to_string().chars().take(FIRST_CHARS).collect()
 }
 

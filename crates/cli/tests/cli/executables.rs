@@ -564,6 +564,6 @@ fn guide_shows_working_files() {
     }
     assert_eq!(blocks("toml")[0], fs::read_to_string(example("task-engine.toml")).unwrap());
     let programs = [blocks("bash"), blocks("python")].concat();
-    let files = ["greet.sh", "word_count.py", "arithmetic.py"];
+    let files = ["greet.sh", "word_count.py", "arithmetic.py", "order.py"];
     assert_eq!(programs, files.map(|name| fs::read_to_string(example(name)).unwrap()));
 }

@@ -129,11 +129,19 @@ async fn waiting_tasks_run_after_move() {
     engine_runs_imported_tasks(&server, &sandbox());
 }
 
-#[derive(Debug, Serialize, Deserialize, Task)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Order {}
 
-#[derive(Debug, Serialize, Deserialize, Task)]
+impl Task for Order {
+    const CLASS: &'static str = "Order";
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 struct Cart {}
+
+impl Task for Cart {
+    const CLASS: &'static str = "Cart";
+}
 
 async fn order(_: Order, cx: Context<()>) -> Result<Value, Failure> {
     let charged = cx.step("charge", async || Ok::<_, Failure>("once".to_owned())).await?;

@@ -87,7 +87,7 @@ impl<S> Context<S> {
             }
             Ok(())
         };
-        steps.loaded.get_or_try_init(load).await.map(|()| ())
+        steps.loaded.get_or_try_init(load).await.copied()
     }
 
     async fn reload_steps(&self) -> Result<(), Failure> {
@@ -103,12 +103,7 @@ impl<S> Context<S> {
         name: &str,
         kind: StepKind,
     ) -> Result<(String, Option<StepRow>), Failure> {
-        if let Ok(outer) = CURRENT_STEP.try_with(Clone::clone) {
-            let message = format!(
-                "{kind} {name:?} was called inside step {outer:?}; a step cannot contain other steps, sleeps, waits or calls: call them one after the other"
-            );
-            return Err(Failure::no_retry(Failure::named("StepInsideStep", message)));
-        }
+        refuse_inside_step(kind, name)?;
         self.load_steps().await?;
         let mut replay = self.steps().replay();
         let name = replay.next_name(name)?;
@@ -209,17 +204,32 @@ impl<S> Context<S> {
         Ok(if row.attempt == attempt { None } else { row.result })
     }
 
-    /// The name and number for a step that is recorded in a transaction of the application.
+    /// The recorded step of this name, if there is one. Otherwise the name stays unused.
+    pub(crate) async fn find_step(&self, name: &str) -> Result<Option<(String, Json)>, Failure> {
+        refuse_inside_step(StepKind::Step, name)?;
+        self.load_steps().await?;
+        let mut replay = self.steps().replay();
+        let full = replay.peek_name(name)?;
+        let Some(step) = replay.find(&full, StepKind::Step)? else {
+            return Ok(None);
+        };
+        replay.next_name(name)?;
+        Ok(Some((full, step.result.unwrap_or_else(Json::null))))
+    }
+
+    /// A step that is recorded in a transaction of the application.
     pub(crate) fn step_for_transaction(
         &self,
         name: &str,
         result: Json,
         lasted: Duration,
     ) -> Result<NewStep, Failure> {
-        let number = self.steps().replay().next_number(name, result.as_str().len())?;
+        refuse_inside_step(StepKind::Step, name)?;
+        let mut replay = self.steps().replay();
+        let name = replay.next_name(name)?;
+        let number = replay.next_number(&name, result.as_str().len())?;
         let (id, claim_id) = (self.id, self.handle.claim);
-        let content = StepContent::Result(result);
-        Ok(NewStep { id, claim_id, name: name.to_owned(), number, content, lasted })
+        Ok(NewStep { id, claim_id, name, number, content: StepContent::Result(result), lasted })
     }
 
     /// Returns when the sleep is over; an error if the task must be suspended until then.
@@ -389,6 +399,18 @@ impl<S> Context<S> {
             Err(error) => Err(not_created(error.to_string())),
         }
     }
+}
+
+/// A step cannot contain other durable calls: they would not be called when the step is
+/// recorded.
+fn refuse_inside_step(kind: StepKind, name: &str) -> Result<(), Failure> {
+    let Ok(outer) = CURRENT_STEP.try_with(Clone::clone) else {
+        return Ok(());
+    };
+    let message = format!(
+        "{kind} {name:?} was called inside step {outer:?}; a step cannot contain other steps, sleeps, waits or calls: call them one after the other"
+    );
+    Err(Failure::no_retry(Failure::named("StepInsideStep", message)))
 }
 
 /// A failure of the store. It is retried by the rule.

@@ -5,7 +5,7 @@
 //! | call | what it does |
 //! |---|---|
 //! | [`step`](crate::Context::step) | runs code once and stores its result; later attempts get the stored result |
-//! | [`step_in`](crate::Context::step_in) | the same in a transaction of the application: effect and record commit together |
+//! | [`step_in`](crate::Context::step_in) | records a step in a transaction of the application: effect and record commit together |
 //! | [`sleep`](crate::Context::sleep), [`sleep_until`](crate::Context::sleep_until) | ends the attempt until a time by the database's clock |
 //! | [`wait_for`](crate::Context::wait_for) | ends the attempt until a signal arrives |
 //! | [`call`](crate::Context::call), [`call_all`](crate::Context::call_all) | creates child tasks and ends the attempt until they have ended |
@@ -58,6 +58,7 @@ mod attempt;
 mod context;
 mod exit;
 mod parents;
+mod raw;
 mod replay;
 mod session;
 mod transaction;
@@ -76,8 +77,6 @@ pub(crate) use exit::{AttemptExit, run_until_exit};
 pub(crate) use parents::resume_parents;
 pub(crate) use session::{InjectedFailures, SessionHandle};
 pub(crate) use writer::write_steps;
-
-pub use transaction::StepTransaction;
 
 /// The signal that a task waited for did not arrive in time.
 #[derive(Debug, Clone, PartialEq, Eq)]

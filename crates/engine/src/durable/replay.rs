@@ -54,12 +54,17 @@ impl Replay {
 
     /// The full name of the next step with this name, with the number of a repetition.
     pub(crate) fn next_name(&mut self, name: &str) -> Result<String, Failure> {
+        let full = self.peek_name(name)?;
+        *self.uses.entry(name.to_owned()).or_default() += 1;
+        Ok(full)
+    }
+
+    /// The same without using it.
+    pub(crate) fn peek_name(&self, name: &str) -> Result<String, Failure> {
         check_step_name(name).map_err(|error| {
             Failure::no_retry(Failure::named("InvalidStepName", error.to_string()))
         })?;
-        let uses = self.uses.entry(name.to_owned()).or_default();
-        *uses += 1;
-        Ok(numbered(name, *uses))
+        Ok(numbered(name, self.uses.get(name).copied().unwrap_or(0) + 1))
     }
 
     /// The recorded step of this name.

@@ -217,7 +217,7 @@ async fn short_sleep_waits_in_place(fresh: Fresh) {
         .await;
     assert_eq!(result(&task), json!(1));
     let ran = &task.executions[0];
-    let lasted = ran.stopped_at.unwrap().duration_since(ran.started_at);
+    let lasted = ran.stopped_at.unwrap().duration_since(ran.started_at.unwrap());
     assert!(lasted.as_millis() >= 50, "{lasted:?}");
 }
 

@@ -60,11 +60,6 @@ SELECT task_engine.record_step(
   $1::bigint, $2::integer, $3::bigint, $4::text, $5::integer, $6::text::jsonb,
   $7::bigint * interval '1 microsecond');
 
--- name: recorded_step
--- The result of a step, in the application's transaction. By the primary key.
-SELECT s.kind, task_engine.readable(s.result)::text AS result
-FROM task_engine.steps s WHERE s.task_id = $1::bigint AND s.name = $2::text;
-
 -- name: call_fence
 -- Whether an attempt is held and has not ended, and whether it has recorded this step.
 SELECT
@@ -128,7 +123,8 @@ WITH given AS MATERIALIZED (
       AND NOT coalesce(
         (SELECT x.ends_task IS NOT NULL FROM task_engine.ended_executions x
          WHERE x.task_id = d.depends_on ORDER BY x.attempt DESC LIMIT 1),
-        NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
+        -- Not EXISTS: its plan may read all tasks into a hash table.
+        (SELECT c.id FROM task_engine.created_tasks c WHERE c.id = d.depends_on) IS NULL)
     ORDER BY d.depends_on LIMIT 1
   ) AS watch ON true
 ), ended AS (
@@ -217,7 +213,8 @@ WITH facts AS MATERIALIZED (
         AND NOT coalesce(
           (SELECT e.ends_task IS NOT NULL FROM task_engine.ended_executions e
            WHERE e.task_id = d.depends_on ORDER BY e.attempt DESC LIMIT 1),
-          NOT EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = d.depends_on))
+          -- Not EXISTS: its plan may read all tasks into a hash table.
+          (SELECT c.id FROM task_engine.created_tasks c WHERE c.id = d.depends_on) IS NULL)
       ORDER BY d.depends_on LIMIT 1) END AS next
   FROM task_engine.suspended_tasks s
   LEFT JOIN task_engine.waiting_tasks w ON w.task_id = s.task_id AND w.attempt = s.attempt + 1

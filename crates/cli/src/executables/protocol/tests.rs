@@ -61,6 +61,7 @@ fn malformed_answer_names_its_task() {
         (r#"{"id": "1.1", "resutl": 3}"#, "did you mean result?"),
         (r#"{"id": "1.1", "result": 3, "error": "no"}"#, "more than one of"),
         (r#"{"id": "1.1", "snooze": "soon"}"#, "is not a time"),
+        (r#"{"id": "1.1", "stpe": "charge"}"#, "did you mean step?"),
     ] {
         let wrong = wrong(line);
         assert_eq!(wrong.id.as_deref(), Some("1.1"), "{line}");
@@ -89,9 +90,13 @@ fn mutated_lines_never_panic() {
         r#"{"id": "1.1", "log": "a\nb", "progress": 12.5, "message": "m"}"#,
         r#"{"id": "1.1", "snooze": 3}"#,
         r#"{"concurrency": 3}"#,
+        r#"{"id": "1.1", "step": "a", "result": [1]}"#,
+        r#"{"id": "1.1", "sleep": "a", "until": "2027-01-31T08:00:00Z"}"#,
+        r#"{"id": "1.1", "wait": "a", "timeout": "7d"}"#,
+        r#"{"id": "1.1", "call": "a", "tasks": [{"class": "b", "parameters": {"c": 1}}]}"#,
     ];
     crate::fuzz::mutated(&good, |line| {
-        if let Err(MalformedLine { why, .. }) = parse(line) {
+        if let Err(MalformedLine { why, .. }) | Ok(WorkerLine::Request(_, Err(why))) = parse(line) {
             assert!(!why.contains("untagged") && !why.contains("expected"), "{why}");
             assert!(why.len() < 1000, "{why}");
         }
