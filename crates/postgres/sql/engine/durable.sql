@@ -313,4 +313,5 @@ WITH kept AS (
 INSERT INTO task_engine.task_dependencies (task_id, depends_on)
 SELECT DISTINCT $1, child::bigint
 FROM kept k CROSS JOIN LATERAL jsonb_array_elements_text(k.result) AS child
-WHERE k.kind = 'call';
+-- The end of a call has the numbers of attempts.
+WHERE k.kind = 'call' AND k.name NOT LIKE '%#ended';
