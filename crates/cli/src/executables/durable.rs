@@ -66,7 +66,8 @@ impl<'a> DurableCalls<'a> {
             }
             DurableRequest::Call(name, tasks) => {
                 let tasks = tasks.into_iter().map(|task| self.child(task));
-                let tasks = tasks.collect::<Result<_, String>>().map_err(|why: String| malformed(&why))?;
+                let tasks =
+                    tasks.collect::<Result<_, String>>().map_err(|why: String| malformed(&why))?;
                 let outcomes = self.cx.call_raw(&name, tasks).await?;
                 let results = outcomes.iter().map(ChildAnswer::of).collect();
                 protocol::line(&CallAnswer { id: self.id, call: &name, results })
