@@ -5,16 +5,16 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use task_engine::postgres::PgStore;
+use task_engine::core::task::{TaskDetails, TaskListQuery};
 use task_engine::postgres::tokio_postgres::{self, NoTls};
-use task_engine::{Store, TaskDetails, TaskId, TaskListQuery, TaskStatus};
+use task_engine::{TaskEngine, TaskId, TaskStatus};
 use task_engine_test_harness::{TIMEOUT, TestServer};
 
 /// An order in its own database and folder.
 struct Scene {
     url: String,
     folder: tempfile::TempDir,
-    store: PgStore,
+    tasks: TaskEngine,
     id: TaskId,
 }
 
@@ -28,8 +28,8 @@ impl Scene {
         let placed = command(&url, folder.path(), place).output().unwrap();
         assert!(placed.status.success(), "{placed:?}");
         let id = TaskId(String::from_utf8(placed.stdout).unwrap().trim().parse().unwrap());
-        let store = PgStore::connect(&url).await.unwrap();
-        Self { url, folder, store, id }
+        let tasks = TaskEngine::connect(&url).await.unwrap();
+        Self { url, folder, tasks, id }
     }
 
     fn start(&self, arguments: &[&str]) -> Engine {
@@ -45,10 +45,10 @@ impl Scene {
 
     /// The recorded steps. The parcel is sent by a child task.
     async fn recorded(&self) -> Recorded {
-        let stored = self.store.steps(self.id).await.unwrap();
+        let stored = self.tasks.store().steps(self.id).await.unwrap();
         let mut all: Recorded = stored.steps.into_iter().map(|step| step.name).collect();
         let children = all.remove("ship");
-        let tasks = self.store.list(&TaskListQuery::default()).await.unwrap();
+        let tasks = self.tasks.list(&TaskListQuery::default()).await.unwrap();
         let shipped = |status| status == TaskStatus::Stopped;
         if children && tasks.iter().any(|task| task.class == "ship" && shipped(task.status)) {
             all.insert("ship".to_owned());
@@ -57,7 +57,7 @@ impl Scene {
     }
 
     async fn task(&self) -> TaskDetails {
-        self.store.task(self.id).await.unwrap().unwrap()
+        self.tasks.get(self.id).await.unwrap().unwrap()
     }
 
     async fn stock(&self, item: &str) -> i64 {
