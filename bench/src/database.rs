@@ -43,6 +43,8 @@ pub(crate) enum ExistingTasks {
     Future,
     /// Due tasks of a lower priority in a queue that no engine serves.
     Unserved,
+    /// Tasks that sleep, or wait for a signal, for another week.
+    Sleepers,
 }
 
 /// What [`BenchDatabase::clear`] leaves in place.
@@ -81,6 +83,7 @@ impl BenchDatabase {
             (settings.history, ExistingTasks::History),
             (settings.future, ExistingTasks::Future),
             (settings.unserved, ExistingTasks::Unserved),
+            (settings.sleepers, ExistingTasks::Sleepers),
         ] {
             let mut missing = count;
             while missing > 0 {
@@ -100,10 +103,7 @@ impl BenchDatabase {
 
     /// Removes the tasks of the last measurement.
     pub(crate) async fn clear(&self, settings: &BenchSettings) -> Result<(), BenchError> {
-        let keep = Keep {
-            rows: settings.history > 0 || settings.future > 0 || settings.unserved > 0,
-            dead_rows: settings.hold_snapshot,
-        };
+        let keep = Keep { rows: settings.inserts_tasks(), dead_rows: settings.hold_snapshot };
         match self {
             Self::Postgres(database) => database.clear(keep).await,
             Self::Sqlite(database) => database.clear(keep).await,

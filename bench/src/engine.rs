@@ -13,10 +13,15 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use task_engine::postgres::{PgStore, Schema};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Context, Failure, RetryRule, StopHandle, Store, TaskEngine, TaskOptions};
+use task_engine::{
+    Context, Failure, RetryRule, StopHandle, Store, TaskEngine, TaskId, TaskOptions,
+};
 
 use tokio::sync::{Notify, watch};
 
+use crate::durable_tasks::{
+    CHILD, PARENT, REPLAY, SIGNAL, STEPS, child, parent, replay, signalled, steps,
+};
 use crate::error::BenchError;
 use crate::event::{CLAIM_COMMAND, Event, now_us};
 use crate::observed::ObservedStore;
@@ -87,6 +92,11 @@ pub(crate) async fn run(url: &str, args: EngineArguments) -> Result<(), BenchErr
         .handle_class(NOOP, options(), noop)
         .handle_class(ONE_MS, options(), one_ms)
         .handle_class(STAMP, options(), stamp)
+        .handle_class(STEPS, options(), steps)
+        .handle_class(SIGNAL, options(), signalled)
+        .handle_class(REPLAY, options(), replay)
+        .handle_class(PARENT, options(), parent)
+        .handle_class(CHILD, options(), child)
         .stopped_by(stop)
         .run_until(std::future::pending())
         .await?;
@@ -153,6 +163,10 @@ impl Reporter {
         emit(Event::Registered);
     }
 
+    pub(crate) fn suspended(&self, id: TaskId) {
+        emit(Event::Suspended { task_id: id.0 });
+    }
+
     pub(crate) fn recorded(&self, attempts: usize) {
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         *recorded = (recorded.0 + attempts as u64, now_us());
@@ -172,7 +186,7 @@ async fn report_records(reporter: Arc<Reporter>) {
 
 /// One write per line. If the reader is gone, the standard input has ended too,
 /// and the engine stops.
-fn emit(event: Event) {
+pub(crate) fn emit(event: Event) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(format!("{event}\n").as_bytes()).and_then(|()| out.flush());
 }

@@ -43,6 +43,8 @@ pub(crate) struct Engines {
     /// Attempts recorded by all engines, over time.
     curve: Vec<(i64, u64)>,
     began: VecDeque<(i64, i64)>,
+    suspended: VecDeque<i64>,
+    replays_us: VecDeque<i64>,
 }
 
 #[derive(Debug)]
@@ -67,7 +69,15 @@ impl Engines {
         for at in 0..usize::from(options.engines) {
             processes.push(EngineProcess::start(database, options, at, sender.clone())?);
         }
-        Ok(Self { processes, events, registered: 0, curve: Vec::new(), began: VecDeque::new() })
+        Ok(Self {
+            processes,
+            events,
+            registered: 0,
+            curve: Vec::new(),
+            began: VecDeque::new(),
+            suspended: VecDeque::new(),
+            replays_us: VecDeque::new(),
+        })
     }
 
     /// Starts engines and lets them claim when all have registered.
@@ -129,6 +139,26 @@ impl Engines {
         }
     }
 
+    /// The id of the next task that waits for a signal.
+    pub(crate) async fn suspended(&mut self) -> Result<i64, BenchError> {
+        loop {
+            if let Some(first) = self.suspended.pop_front() {
+                return Ok(first);
+            }
+            self.next("suspend a task").await?;
+        }
+    }
+
+    /// The microseconds of the next replay.
+    pub(crate) async fn replayed(&mut self) -> Result<i64, BenchError> {
+        loop {
+            if let Some(first) = self.replays_us.pop_front() {
+                return Ok(first);
+            }
+            self.next("replay a task").await?;
+        }
+    }
+
     /// Recorded attempts over time.
     pub(crate) fn curve(&self) -> &[(i64, u64)] {
         &self.curve
@@ -183,6 +213,8 @@ impl Engines {
         match event {
             Some(Event::Registered) => self.registered += 1,
             Some(Event::Began { task_id, at_us }) => self.began.push_back((task_id, at_us)),
+            Some(Event::Suspended { task_id }) => self.suspended.push_back(task_id),
+            Some(Event::Replayed { took_us }) => self.replays_us.push_back(took_us),
             Some(Event::Recorded { count, at_us }) => {
                 self.processes[engine].recorded = count;
                 let total = self.processes.iter().map(|engine| engine.recorded).sum();

@@ -10,8 +10,12 @@ use jiff::Timestamp;
 pub(crate) enum Event {
     /// The engine has registered.
     Registered,
-    /// A task has started.
+    /// A task has started, or continues after its signal.
     Began { task_id: i64, at_us: i64 },
+    /// A task waits for a signal.
+    Suspended { task_id: i64 },
+    /// An attempt has got all recorded steps of its task in this time.
+    Replayed { took_us: i64 },
     /// This many attempts are recorded, the last at this time.
     Recorded { count: u64, at_us: i64 },
 }
@@ -28,6 +32,8 @@ impl fmt::Display for Event {
         match self {
             Self::Registered => f.write_str("registered"),
             Self::Began { task_id, at_us } => write!(f, "began {task_id} {at_us}"),
+            Self::Suspended { task_id } => write!(f, "suspended {task_id}"),
+            Self::Replayed { took_us } => write!(f, "replayed {took_us}"),
             Self::Recorded { count, at_us } => write!(f, "recorded {count} {at_us}"),
         }
     }
@@ -45,6 +51,8 @@ impl FromStr for Event {
                     task_id: fields.next()?.parse().ok()?,
                     at_us: fields.next()?.parse().ok()?,
                 },
+                "suspended" => Self::Suspended { task_id: fields.next()?.parse().ok()? },
+                "replayed" => Self::Replayed { took_us: fields.next()?.parse().ok()? },
                 "recorded" => Self::Recorded {
                     count: fields.next()?.parse().ok()?,
                     at_us: fields.next()?.parse().ok()?,
@@ -65,6 +73,8 @@ mod tests {
         for event in [
             Event::Registered,
             Event::Began { task_id: 7, at_us: 1_800_000_000_000_000 },
+            Event::Suspended { task_id: 7 },
+            Event::Replayed { took_us: 12_000 },
             Event::Recorded { count: 500, at_us: 1 },
         ] {
             assert_eq!(event.to_string().parse(), Ok(event));

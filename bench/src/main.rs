@@ -8,12 +8,13 @@
 //! - `options`: the command line; `scenarios`: one file per kind of scenario;
 //! - `database` (`postgres`, `sqlite`): the temporary schema or file;
 //! - `engines`: engines in processes of their own; `engine`, `observed`: such a
-//!   process; `event`: the lines it writes;
+//!   process; `event`: the lines it writes; `durable_tasks`: handlers with steps;
 //! - `costs`, `proc`: resources that the database and the engines use;
 //! - `metric`, `report`, `summary`: values of one repeat, of all, and as a table.
 
 mod costs;
 mod database;
+mod durable_tasks;
 mod engine;
 mod engines;
 mod error;
@@ -88,10 +89,10 @@ async fn measure_all(
     scenarios: &[Scenario],
     settings: &BenchSettings,
 ) -> Result<Measured, BenchError> {
-    if settings.history > 0 || settings.future > 0 || settings.unserved > 0 {
+    if settings.inserts_tasks() {
         eprintln!(
-            "Inserting {} finished, {} future and {} unserved tasks …",
-            settings.history, settings.future, settings.unserved
+            "Inserting {} finished, {} future, {} unserved and {} sleeping tasks …",
+            settings.history, settings.future, settings.unserved, settings.sleepers
         );
     }
     database.prepare(settings).await?;

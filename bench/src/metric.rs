@@ -11,6 +11,7 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
     TasksPerSec,
+    StepsPerSec,
     LatencyMsP50,
     LatencyMsP95,
     LatencyMsP99,
@@ -31,6 +32,7 @@ impl Metric {
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::TasksPerSec => "tasks/s",
+            Self::StepsPerSec => "steps/s",
             Self::LatencyMsP50 => "p50 ms",
             Self::LatencyMsP95 => "p95 ms",
             Self::LatencyMsP99 => "p99 ms",
@@ -50,7 +52,7 @@ impl Metric {
     /// With significant digits only.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
-            Self::TasksPerSec => thousands(value),
+            Self::TasksPerSec | Self::StepsPerSec => thousands(value),
             Self::WalBytesPerTask => format!("{value:.0}"),
             Self::CommitsPerTask | Self::DeadRowsPerTask => format!("{value:.3}"),
             Self::LatencyMsP50

@@ -15,12 +15,17 @@ use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::json::Json;
 use task_engine_core::progress::{LogFilter, LogRow, Report};
 use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt, UnendedAttempt};
 use task_engine_core::schedule::history::ScheduleEvent;
 use task_engine_core::schedule::row::{
     DueSchedules, FiredSlot, Firing, ScheduleRow, ScheduleWrite,
+};
+use task_engine_core::step::{
+    ChildOutcome, NewCall, NewStep, SignalReport, SignalTarget, StepOutcome, SuspendOutcome,
+    Suspension, TaskSteps, WaitOutcome,
 };
 use task_engine_core::task::{TaskDetails, TaskListQuery, TaskRow};
 use task_engine_core::unique::Creation;
@@ -31,7 +36,7 @@ use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::claim::{Claim, Claimer};
 use task_engine_store::contract::{
-    CancelReport, EngineStore, HeartbeatReply, OperatorStore, ReadStore, RetryReport,
+    CancelReport, DurableStore, EngineStore, HeartbeatReply, OperatorStore, ReadStore, RetryReport,
     SchemaVersion, StoreBase, StoreFuture, WakeUp,
 };
 use task_engine_store::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutcome};
@@ -131,6 +136,41 @@ impl EngineStore for ObservedStore {
                 self.reporter.recorded(endings.len());
             }
             Ok(late)
+        })
+    }
+}
+
+impl DurableStore for ObservedStore {
+    forward! {
+        fn steps<'a>(id: TaskId) -> TaskSteps;
+        fn record_steps<'a>(steps: &'a [NewStep]) -> Vec<StepOutcome>;
+        fn record_call<'a>(call: &'a NewCall) -> StepOutcome;
+        fn time_out<'a>(id: AttemptId, claim_id: ClaimId, name: &'a str) -> WaitOutcome;
+        fn resume_parents<'a>(ended: &'a [TaskId]) -> u64;
+        fn resume_missed<'a>(after: TaskId, limit: u32) -> Option<TaskId>;
+        fn child_outcomes<'a>(
+            children: &'a [(TaskId, Option<i32>)]
+        ) -> Vec<Option<ChildOutcome>>;
+        fn signal<'a>(
+            target: &'a SignalTarget, name: &'a str, payload: &'a Json
+        ) -> SignalReport;
+        fn create_with_steps<'a>(
+            task: &'a NewTask, from: TaskId, before_number: u32
+        ) -> TaskId;
+    }
+
+    fn suspend<'a>(
+        &'a self,
+        suspensions: &'a [Suspension],
+    ) -> StoreFuture<'a, Vec<SuspendOutcome>> {
+        Box::pin(async move {
+            let outcomes = self.store.suspend(suspensions).await?;
+            for (suspension, outcome) in suspensions.iter().zip(&outcomes) {
+                if matches!(outcome, SuspendOutcome::Suspended(_)) {
+                    self.reporter.suspended(suspension.record.id.task_id);
+                }
+            }
+            Ok(outcomes)
         })
     }
 }

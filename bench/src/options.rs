@@ -77,6 +77,11 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     unserved: u64,
+    /// Tasks to insert before that sleep or wait for a signal for another week, in
+    /// the queue and class of the tasks to drain
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    sleepers: u64,
     /// Hold a snapshot open on another connection, so that no dead row can be
     /// removed
     #[arg(long)]
@@ -98,6 +103,8 @@ Examples:
   cargo run --release -p task-engine-bench -- --scenario drain --tasks 200000 --engines 2
   cargo run --release -p task-engine-bench -- --scenario drain --history 1000000 --future 1000000
   cargo run --release -p task-engine-bench -- --scenario claim --unserved 1000000 --future 1000000
+  cargo run --release -p task-engine-bench -- --scenario drain --scenario steps --workers 1000
+  cargo run --release -p task-engine-bench -- --scenario drain --scenario pickup --sleepers 1000000
   cargo run --release -p task-engine-bench -- --scenario steady --time 3m --hold-snapshot --repeats 1
   cargo run --release -p task-engine-bench -- --json > before.json";
 
@@ -137,6 +144,14 @@ pub(crate) enum Scenario {
     /// How long a claim takes that leaves alone what waits in other queues, of
     /// other classes, and of other priorities
     Claim,
+    /// Tasks of ten steps, created before
+    Steps,
+    /// From a signal to the code behind the wait for it
+    Signal,
+    /// How long an attempt takes to get the results of 1,000 recorded steps
+    Replay,
+    /// One task that creates --tasks children (at most 10,000) and awaits them
+    Children,
 }
 
 impl Scenario {
@@ -162,7 +177,15 @@ pub(crate) struct BenchSettings {
     pub(crate) history: u64,
     pub(crate) future: u64,
     pub(crate) unserved: u64,
+    pub(crate) sleepers: u64,
     pub(crate) hold_snapshot: bool,
+}
+
+impl BenchSettings {
+    /// Whether tasks are inserted before the first measurement.
+    pub(crate) fn inserts_tasks(&self) -> bool {
+        [self.history, self.future, self.unserved, self.sleepers].iter().any(|count| *count > 0)
+    }
 }
 
 impl Arguments {
@@ -185,6 +208,7 @@ impl Arguments {
             history: self.history,
             future: self.future,
             unserved: self.unserved,
+            sleepers: self.sleepers,
             hold_snapshot: self.hold_snapshot,
         })
     }

@@ -31,6 +31,7 @@ pub(crate) struct PostgresDatabase {
 
 const FUTURE: &str = include_str!("../sql/future.sql");
 const HISTORY: &str = include_str!("../sql/history.sql");
+const SLEEPERS: &str = include_str!("../sql/sleepers.sql");
 const UNSERVED: &str = include_str!("../sql/unserved.sql");
 
 /// The backend is a process of this machine if both ends of the connection have
@@ -38,8 +39,9 @@ const UNSERVED: &str = include_str!("../sql/unserved.sql");
 const SERVER: &str = "SELECT current_setting('server_version'), pg_backend_pid(),
   inet_server_addr() IS NOT DISTINCT FROM inet_client_addr()";
 /// Removes tasks that a measurement left waiting; inserted rows have other
-/// priorities.
-const CLEAR_QUEUE: &str = "DELETE FROM task_engine.waiting_tasks WHERE priority = 0;
+/// priorities, or wait for days.
+const CLEAR_QUEUE: &str = "DELETE FROM task_engine.waiting_tasks
+WHERE priority = 0 AND due_at < now() + interval '1 day';
 DELETE FROM task_engine.claims;";
 const COMMITS: &str = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
 const CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity
@@ -124,6 +126,7 @@ impl PostgresDatabase {
             ExistingTasks::History => HISTORY,
             ExistingTasks::Future => FUTURE,
             ExistingTasks::Unserved => UNSERVED,
+            ExistingTasks::Sleepers => SLEEPERS,
         };
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let count: [(&(dyn ToSql + Sync), Type); 1] = [(&count, Type::INT8)];

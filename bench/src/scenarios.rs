@@ -1,14 +1,18 @@
 //! The scenarios, one file per kind.
 
+mod children;
 mod claim;
 mod create;
 mod curve;
 mod drain;
 mod idle;
 mod pickup;
+mod replay;
 mod schedule;
+mod signal;
 mod start_up;
 mod steady;
+mod steps;
 
 use crate::database::BenchDatabase;
 use crate::engine::{NOOP, ONE_MS};
@@ -52,6 +56,10 @@ pub(crate) async fn measure(
         Scenario::Schedule => schedule::measure(database, settings).await,
         Scenario::StartUp => start_up::measure(database).await,
         Scenario::Idle => idle::measure(database, settings).await,
+        Scenario::Steps => steps::measure(database, settings).await,
+        Scenario::Signal => signal::measure(database, settings).await,
+        Scenario::Replay => replay::measure(database, settings).await,
+        Scenario::Children => children::measure(database, settings).await,
         Scenario::Claim => claim::measure(database, settings).await,
     }
 }

@@ -21,6 +21,7 @@ pub(crate) struct SqliteDatabase {
 
 const CLEAR_ALL: &str = include_str!("../sql/sqlite_clear_all.sql");
 const CLEAR_QUEUE: &str = include_str!("../sql/sqlite_clear_queue.sql");
+const SLEEPERS: &str = include_str!("../sql/sqlite_sleepers.sql");
 const UNSERVED: &str = include_str!("../sql/sqlite_unserved.sql");
 const FUTURE: &str = include_str!("../sql/sqlite_future.sql");
 const HISTORY: &str = include_str!("../sql/sqlite_history.sql");
@@ -60,6 +61,7 @@ impl SqliteDatabase {
             ExistingTasks::History => HISTORY,
             ExistingTasks::Future => FUTURE,
             ExistingTasks::Unserved => UNSERVED,
+            ExistingTasks::Sleepers => SLEEPERS,
         };
         self.execute(statements.replace(":count", &count.to_string())).await
     }

@@ -45,8 +45,13 @@ pub(crate) fn in_short(measurement: &Measurement) -> String {
         Some(value) => format!("{} {}", metric.show(*value), metric.label()),
         None => format!("{} n/a", metric.label()),
     };
-    let leading =
-        [Metric::TasksPerSec, Metric::LatencyMsP50, Metric::LatencyMsP99, Metric::IdleCpuPercent];
+    let leading = [
+        Metric::TasksPerSec,
+        Metric::StepsPerSec,
+        Metric::LatencyMsP50,
+        Metric::LatencyMsP99,
+        Metric::IdleCpuPercent,
+    ];
     let shown: Vec<_> = measurement
         .values
         .iter()
@@ -100,6 +105,17 @@ pub(crate) fn remarks(report: &BenchReport) -> Vec<String> {
             "Pickup is measured from the return of the creating call; from the call itself: p50 {} ms, p99 {} ms.",
             cell(pickup, Metric::CallLatencyMsP50),
             cell(pickup, Metric::CallLatencyMsP99)
+        ));
+    }
+    if let Some(steps) = report.scenario(Scenario::Steps)
+        && let Some(Some(spread)) = steps.metrics.get(&Metric::StepsPerSec)
+    {
+        let show = |value| Metric::StepsPerSec.show(value);
+        lines.push(format!(
+            "Steps: {} a second ({}–{}).",
+            show(spread.median),
+            show(spread.min),
+            show(spread.max)
         ));
     }
     if report.other_connections > 0 {

@@ -1,5 +1,6 @@
 //! The tasks of the benchmark.
 
+use serde::Serialize;
 use task_engine::{Json, NewTask, Store};
 
 use crate::engine::{BenchParameters, QUEUE};
@@ -9,9 +10,12 @@ use crate::error::BenchError;
 const BATCH: u64 = 5000;
 
 pub(crate) fn task(class: &str) -> Result<NewTask, BenchError> {
+    task_with(class, &BenchParameters::sample())
+}
+
+pub(crate) fn task_with(class: &str, parameters: &impl Serialize) -> Result<NewTask, BenchError> {
     let wrong = |error: String| BenchError::Failure(format!("invalid benchmark task: {error}"));
-    let parameters =
-        Json::encode_object(&BenchParameters::sample()).map_err(|e| wrong(e.to_string()))?;
+    let parameters = Json::encode_object(parameters).map_err(|e| wrong(e.to_string()))?;
     let task = NewTask::new(class, parameters).map_err(|e| wrong(e.to_string()))?;
     task.queue(QUEUE).map_err(|e| wrong(e.to_string()))
 }

@@ -68,6 +68,10 @@ const SHORT: [&str; 14] = [
     "100ms",
 ];
 
+/// Tasks that are there before.
+const INSERTED: [&str; 8] =
+    ["--history", "300", "--future", "200", "--unserved", "100", "--sleepers", "100"];
+
 fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&SHORT[..], more].concat()
 }
@@ -98,6 +102,11 @@ fn check_common(report: &Value) {
         ("steady", "tasks_per_sec"),
         ("pickup", "call_latency_ms_p50"),
         ("start-up", "latency_ms_p50"),
+        ("steps", "tasks_per_sec"),
+        ("steps", "steps_per_sec"),
+        ("signal", "call_latency_ms_p50"),
+        ("replay", "latency_ms_p50"),
+        ("children", "tasks_per_sec"),
     ] {
         let value = median(report, scenario, metric);
         assert!(value.is_some_and(|value| value > 0.0), "{scenario} {metric}: {value:?}");
@@ -121,7 +130,7 @@ fn check_common(report: &Value) {
 #[test]
 fn measures_sqlite() {
     let sandbox = Sandbox::new(None);
-    let more = ["--json", "--history", "300", "--future", "200", "--unserved", "100"];
+    let more = [&["--json"], &INSERTED[..]].concat();
     let report = json(&sandbox.run(&with(&more)));
     check_common(&report);
     assert!(report["database"].as_str().is_some_and(|name| name.starts_with("SQLite 3.")));
@@ -141,8 +150,7 @@ fn measures_sqlite() {
 async fn measures_postgres() {
     let url = TestServer::shared().create_database().await;
     let sandbox = Sandbox::new(Some(&url));
-    let rows = ["--history", "300", "--future", "200", "--unserved", "100"];
-    let more = [&["--json", "--hold-snapshot"], &rows[..]].concat();
+    let more = [&["--json", "--hold-snapshot"], &INSERTED[..]].concat();
     let report = json(&sandbox.run(&with(&more)));
     check_common(&report);
     for (scenario, metric) in [

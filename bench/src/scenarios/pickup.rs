@@ -71,6 +71,6 @@ async fn create_one(
 
 /// Long enough for the engine to record the last task and become idle; varies, to
 /// avoid synchrony with periodic work.
-fn pause(sample: u16) -> Duration {
+pub(crate) fn pause(sample: u16) -> Duration {
     Duration::from_micros(20_000 + u64::from(sample) * 7919 % 30_000)
 }

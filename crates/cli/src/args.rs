@@ -7,8 +7,8 @@ use task_engine_core::filter::Filter;
 
 use crate::commands::{
     audit, cancel, check, completions, create, demo, doctor, edit, errors, export, import,
-    instances, logs, man, prune, queues, recover, schedules, show, start, stats, tail, tasks,
-    tokens, top, trace, verify, wait, web, why,
+    instances, logs, man, prune, queues, recover, rerun, schedules, show, signal, start, stats,
+    steps, tail, tasks, tokens, top, trace, verify, wait, web, why,
 };
 use crate::console::now;
 use crate::error::CliError;
@@ -57,6 +57,8 @@ pub(crate) enum Command {
     #[command(alias = "task")]
     Tasks(tasks::Arguments),
     Show(show::Arguments),
+    #[command(alias = "step")]
+    Steps(steps::Arguments),
     Why(why::Arguments),
     #[command(alias = "log")]
     Logs(logs::Arguments),
@@ -79,14 +81,8 @@ pub(crate) enum Command {
     #[command(after_help = FILTERS)]
     Retry(SelectionArgs),
     Cancel(cancel::Arguments),
-    /// Create tasks again, with the same class and parameters
-    ///
-    /// A new task has the class, parameters, queue and priority of the old one, is due
-    /// at once, and belongs to the same flow; its context names the old one
-    /// (`rerun_of`). The old one stays as it is. A filter without a status matches
-    /// tasks that have ended.
-    #[command(after_help = FILTERS)]
-    Rerun(SelectionArgs),
+    Rerun(rerun::Arguments),
+    Signal(signal::Arguments),
     Edit(edit::Arguments),
     /// Delete ended tasks, with everything recorded about them
     ///

@@ -17,6 +17,8 @@ use crate::escape::escape_lines;
 use crate::executables::{self, ConfigPurpose};
 use crate::json_output::write_json_line;
 
+pub(crate) use task_engine_core::display::shell_quoted as quoted;
+
 /// The output of this run, and its database.
 #[derive(Debug)]
 pub(crate) struct Console {
@@ -140,16 +142,6 @@ pub(crate) fn program() -> String {
     match std::env::args().next() {
         Some(path) if path.contains('/') => quoted(&path),
         _ => "task-engine".to_owned(),
-    }
-}
-
-/// A word, quoted for a shell if needed.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -13,8 +13,14 @@ use crate::console::quoted;
 /// Every visible command, once.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["start", "web", "migrate", "check", "demo"]),
-    ("Look", &["tasks", "show", "why", "logs", "errors", "stats", "top", "tail", "trace", "wait"]),
-    ("Act", &["create", "retry", "cancel", "rerun", "edit", "delete", "prune"]),
+    (
+        "Look",
+        &[
+            "tasks", "show", "steps", "why", "logs", "errors", "stats", "top", "tail", "trace",
+            "wait",
+        ],
+    ),
+    ("Act", &["create", "retry", "cancel", "rerun", "signal", "edit", "delete", "prune"]),
     (
         "Operate",
         &["queues", "schedules", "instances", "recover", "doctor", "verify", "audit", "tokens"],
@@ -83,6 +89,10 @@ const KNOWN_WORDS: &[(&[&str], &[&str])] = &[
             "send failed tasks back to wait: task-engine retry ID",
             "create a task again: task-engine rerun ID",
         ],
+    ),
+    (
+        &["approve", "notify", "send", "event"],
+        &["send a signal to a task: task-engine signal {} NAME"],
     ),
     (&["cron", "scheduled"], &["list schedules: task-engine schedules list"]),
     (&["dashboard", "ui", "api"], &["serve the dashboard: task-engine web"]),

@@ -12,7 +12,7 @@
 //! - `times`, `escape`, `pretty`: pure functions; text that pages show, too, is in
 //!   `task_engine_core::display`;
 //! - `log_follow`: the log and progress of a task, as they come;
-//! - `parameters`: the JSON of a new task, from the command line, a file or a pipe;
+//! - `parameters`: the JSON of a new task or a signal, from the command line, a file or a pipe;
 //! - `executables`: tasks in any language, configured in `task-engine.toml`;
 //! - `web`: the dashboard beside an engine, or on its own.
 
@@ -77,13 +77,13 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
             Command::Create(args) => commands::create::run(console, args).await,
             Command::Tasks(args) => commands::tasks::run(console, args).await,
             Command::Show(args) => commands::show::run(console, args).await,
+            Command::Steps(args) => commands::steps::run(console, args).await,
             Command::Retry(args) => {
                 operations::change_tasks(console, TaskOperation::Retry, &args).await
             }
             Command::Cancel(args) => commands::cancel::run(console, args).await,
-            Command::Rerun(args) => {
-                operations::change_tasks(console, TaskOperation::Rerun, &args).await
-            }
+            Command::Rerun(args) => commands::rerun::run(console, args).await,
+            Command::Signal(args) => commands::signal::run(console, args).await,
             Command::Edit(args) => commands::edit::run(console, args).await,
             Command::Delete(args) => {
                 operations::change_tasks(console, TaskOperation::Delete, &args).await

@@ -162,6 +162,19 @@ impl SelectionArgs {
         Ok(Selection::Ids(ids.collect::<Result<_, _>>()?))
     }
 
+    /// Whether the output is JSON.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// The one task that is named by its id.
+    pub(crate) fn one_id(&self) -> Result<Option<TaskId>, CliError> {
+        Ok(match self.selection()? {
+            Selection::Ids(ids) if ids.len() == 1 => ids.first().copied(),
+            _ => None,
+        })
+    }
+
     fn limit_of(&self, selection: &Selection) -> usize {
         match selection {
             Selection::Ids(ids) => ids.len(),
@@ -252,12 +265,12 @@ pub(crate) fn bar(console: &Console, length: Option<usize>, what: &'static str) 
 }
 
 #[derive(Serialize)]
-struct OutcomeLine {
-    id: TaskId,
-    outcome: OperationOutcome,
-    message: String,
+pub(crate) struct OutcomeLine {
+    pub(crate) id: TaskId,
+    pub(crate) outcome: OperationOutcome,
+    pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    created_id: Option<TaskId>,
+    pub(crate) created_id: Option<TaskId>,
 }
 
 fn print(
@@ -296,7 +309,7 @@ fn sentence(TaskOutcome { id, outcome, created }: &TaskOutcome) -> String {
 }
 
 /// Prints the command that undoes it, if there is one.
-fn print_undo(console: &Console, operation: TaskOperation, tasks: &[TaskOutcome]) {
+pub(crate) fn print_undo(console: &Console, operation: TaskOperation, tasks: &[TaskOutcome]) {
     let (undo, undone) = match operation {
         // Not a task that waited for a later time: `cancel` would end it.
         TaskOperation::Retry => ("cancel", OperationOutcome::Retried),

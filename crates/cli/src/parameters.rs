@@ -1,4 +1,4 @@
-//! The JSON of a new task: written on the command line, in a file, or piped in.
+//! The JSON of a new task or of a signal: written on the command line, in a file, or piped in.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -11,32 +11,38 @@ use task_engine_core::secret::UnexpectedPlaceholder;
 use crate::console::Console;
 use crate::error::CliError;
 
-/// Reads and checks the parameters: `JSON`, `@FILE`, or `-` for the standard
+/// Reads and checks the parameters of a task: `JSON`, `@FILE`, or `-` for the standard
 /// input. Reads little more than the limit of a task.
 pub(crate) fn read(given: Option<&str>, console: &Console) -> Result<Json, CliError> {
-    let text = match given {
-        None => return Ok(Json::empty_object()),
-        Some("-") => {
-            if io::stdin().is_terminal() {
-                console.message("Type the parameters as a JSON object; end with Ctrl-D.");
-            }
-            read_text("the standard input", io::stdin().lock())?
+    let Some(given) = given else { return Ok(Json::empty_object()) };
+    let text = text(given, console, "Type the parameters as a JSON object; end with Ctrl-D.")?;
+    Json::parse_object(text.trim()).map_err(|why| invalid("parameters", given, &why, QUOTES))
+}
+
+/// Reads and checks the payload of a signal in the same way: any JSON value.
+pub(crate) fn read_payload(given: Option<&str>, console: &Console) -> Result<Json, CliError> {
+    let Some(given) = given else { return Ok(Json::null()) };
+    let text = text(given, console, "Type the payload as JSON; end with Ctrl-D.")?;
+    Json::parse(text.trim()).map_err(|why| invalid("payload", given, &why, QUOTES_OF_TEXT))
+}
+
+fn text(given: &str, console: &Console, prompt: &str) -> Result<String, CliError> {
+    if given == "-" {
+        if io::stdin().is_terminal() {
+            console.message(prompt);
         }
-        Some(given) => match given.strip_prefix('@') {
-            Some(path) => {
-                let file = File::open(path).map_err(|error| {
-                    CliError::Usage(format!("the file {path:?} cannot be opened: {error}"))
-                })?;
-                read_text(path, file)?
-            }
-            None => given.to_owned(),
-        },
-    };
-    Json::parse_object(text.trim()).map_err(|why| {
-        let typed = given.is_some_and(|given| given != "-" && !given.starts_with('@'));
-        let hint = if typed && matches!(why, InvalidJson::Syntax(_)) { QUOTES } else { "" };
-        CliError::Usage(format!("parameters: {why}{hint}"))
-    })
+        return read_text("the standard input", io::stdin().lock());
+    }
+    let Some(path) = given.strip_prefix('@') else { return Ok(given.to_owned()) };
+    let file = File::open(path)
+        .map_err(|error| CliError::Usage(format!("the file {path:?} cannot be opened: {error}")))?;
+    read_text(path, file)
+}
+
+fn invalid(what: &str, given: &str, why: &InvalidJson, quotes: &str) -> CliError {
+    let typed = given != "-" && !given.starts_with('@');
+    let hint = if typed && matches!(why, InvalidJson::Syntax(_)) { quotes } else { "" };
+    CliError::Usage(format!("{what}: {why}{hint}"))
 }
 
 /// Refuses parameters with a placeholder of a hidden secret, copied from a page or
@@ -52,6 +58,8 @@ pub(crate) fn placeholder_error(found: &UnexpectedPlaceholder) -> CliError {
 /// Shells remove quotes, and JSON has only double ones.
 const QUOTES: &str = r#"; on a command line, write single quotes around it and double quotes inside, like '{"name": "value"}'"#;
 
+const QUOTES_OF_TEXT: &str = r#"; on a command line, write single quotes around JSON, like '{"name": "value"}', '"text"' or 7"#;
+
 fn read_text(from: &str, input: impl Read) -> Result<String, CliError> {
     let mut bytes = Vec::new();
     // White space around the object does not count.
@@ -63,7 +71,7 @@ fn read_text(from: &str, input: impl Read) -> Result<String, CliError> {
         .map_err(|error| CliError::Usage(format!("cannot read {from}: {error}")))?;
     if bytes.len() > limit {
         return Err(CliError::Usage(format!(
-            "{from} has more than {BYTES_MAX} bytes, too many for the parameters of a task; keep the data elsewhere and pass a reference to it"
+            "{from} has more than {BYTES_MAX} bytes, too many for a task; keep the data elsewhere and pass a reference to it"
         )));
     }
     String::from_utf8(bytes).map_err(|error| {

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::json::Json;
 use crate::secret::request;
+use crate::step::{AWAITED, KEPT_STEPS};
 use crate::task::{Due, InvalidTask, NewTask, TaskDetails, TaskStatus};
 
 /// Changes of a waiting task. A field that is `None` is left unchanged.
@@ -58,12 +59,14 @@ impl Edit {
 const RERUN_OF: &str = "rerun_of";
 
 /// Fields of the context that belong to the old task only: its creator, request, span,
-/// unique key and retries.
-const NOT_COPIED: [&str; 6] = [
+/// unique key and retries, the parent that waits for it and the task whose steps it kept.
+const NOT_COPIED: [&str; 8] = [
     "parent_id",
     "traceparent",
     "unique_key",
     "retry_number",
+    AWAITED,
+    KEPT_STEPS,
     request::CONTEXT_MARK,
     request::CONTEXT_CREATOR,
 ];
@@ -81,5 +84,12 @@ impl NewTask {
         task.context = Json::encode(&context).map_err(invalid)?;
         task.add_context(RERUN_OF, &old.row.id)?;
         task.correlation(&old.correlation_id)
+    }
+
+    /// The same for a task that keeps steps of the old one: its first attempt loads them.
+    pub fn rerun_with_steps_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
+        let mut task = Self::rerun_of(old)?;
+        task.add_context(KEPT_STEPS, &old.row.id)?;
+        Ok(task)
     }
 }

@@ -4,6 +4,7 @@
 
 mod cancelled;
 mod endings;
+mod steps;
 mod times;
 
 use crate::progress::ProgressRow;
@@ -11,6 +12,7 @@ use crate::queue::BoundedCount;
 
 pub use cancelled::{cancel_history_text, cancel_outcome_text};
 pub use endings::{next_state_text, outcome_text};
+pub use steps::{StepEntry, StepState, kept_signals, step_timeline};
 pub use times::{clock, clock_and_relative, relative, span};
 
 /// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
@@ -46,6 +48,17 @@ pub fn count_text(count: BoundedCount) -> String {
         text.push(digit);
     }
     if count.and_more { text + "+" } else { text }
+}
+
+/// A word as a shell reads it, in quotes if it needs them.
+#[must_use]
+pub fn shell_quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The progress of an attempt: `40 %, rendering`.

@@ -26,6 +26,7 @@ use crate::json::Json;
 use crate::progress::LogRow;
 use crate::schedule::ScheduleDefinition;
 use crate::schedule::row::ScheduleRow;
+use crate::step::{StepKind, TaskSteps};
 use crate::task::{TaskDetails, TaskOptions};
 
 pub use placeholder::{UnexpectedPlaceholder, refuse_placeholders, restore};
@@ -227,6 +228,20 @@ impl Redactor {
     /// Redacts lines of a log.
     pub fn log(&self, lines: &mut [LogRow]) {
         lines.iter_mut().for_each(|line| self.replace(&mut line.message));
+    }
+
+    /// Redacts recorded steps and signals. The ids of child tasks are no secrets.
+    pub fn steps(&self, steps: &mut TaskSteps) {
+        for step in &mut steps.steps {
+            self.replace(&mut step.name);
+            if step.kind != StepKind::Call {
+                step.result.iter_mut().for_each(|result| *result = self.json(result));
+            }
+        }
+        for signal in &mut steps.signals {
+            self.replace(&mut signal.name);
+            signal.payload = self.json(&signal.payload);
+        }
     }
 
     fn replace(&self, text: &mut String) {

@@ -40,6 +40,7 @@ fn all_attributes_equal_the_trait() {
         retries = 5,
         backoff = "30s",
         jitter = 0.2,
+        restart_after_progress = false,
         timeout = "1m30s",
         cancel_grace = "250ms",
         unique(
@@ -68,7 +69,7 @@ fn all_attributes_equal_the_trait() {
 
         fn options() -> TaskOptions {
             TaskOptions::default()
-                .retry(RetryRule::every(SECOND * 30, 5).jitter(0.2))
+                .retry(RetryRule::every(SECOND * 30, 5).jitter(0.2).restart_after_progress(false))
                 .timeout(SECOND * 90)
                 .queue("mail")
                 .priority(-5)
@@ -114,6 +115,8 @@ fn retry_rules_have_every_form() {
     }
     assert_eq!(rule!(priority = 1), RetryRule::default());
     assert_eq!(rule!(retries = 0), RetryRule::never());
+    assert_eq!(rule!(restart_after_progress = true), RetryRule::default());
+    assert!(!rule!(restart_after_progress = false).restart_after_progress);
     assert_eq!(rule!(retries = 3), RetryRule::times(3));
     assert_eq!(rule!(backoff = "2 minutes"), RetryRule::every(SECOND * 120, 10));
     assert_eq!(rule!(retries = 3, backoff = "5s"), RetryRule::every(SECOND * 5, 3));

@@ -22,13 +22,14 @@ const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
 const SECRETS_MAX: usize = 100;
 
 /// The attributes, each with an example for messages.
-const KNOWN: [(&str, &str); 12] = [
+const KNOWN: [(&str, &str); 13] = [
     ("class", "class = \"send_mail\""),
     ("queue", "queue = \"mail\""),
     ("priority", "priority = 5"),
     ("retries", "retries = 5"),
     ("backoff", "backoff = \"30s\" or backoff = \"30s..1h\""),
     ("jitter", "jitter = 0.2"),
+    ("restart_after_progress", "restart_after_progress = false"),
     ("retry", "retry = RetryRule::times(5)"),
     ("timeout", "timeout = \"30s\""),
     ("cancel_grace", "cancel_grace = \"2s\""),
@@ -121,6 +122,7 @@ pub(crate) struct Attributes {
     pub(crate) retries: Option<u32>,
     pub(crate) backoff: Option<Backoff>,
     pub(crate) jitter: Option<f64>,
+    pub(crate) restart_after_progress: Option<bool>,
     pub(crate) retry: Option<Expr>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel_grace: Option<Duration>,
@@ -179,6 +181,10 @@ impl Attributes {
                 let expression = value(meta, &KNOWN)?;
                 self.jitter = errors.keep(part(&expression));
             }
+            "restart_after_progress" => {
+                let expression = value(meta, &KNOWN)?;
+                self.restart_after_progress = errors.keep(truth(&expression, &KNOWN[6]));
+            }
             "retry" => self.retry = Some(value(meta, &KNOWN)?),
             "timeout" => {
                 let text = text(meta, &KNOWN)?;
@@ -212,7 +218,7 @@ impl Attributes {
 
     /// Checks attributes that exclude each other.
     fn check_together(&self, errors: &mut Errors) {
-        for name in ["retries", "backoff", "jitter"] {
+        for name in ["retries", "backoff", "jitter", "restart_after_progress"] {
             let Some(place) = self.place(name) else { continue };
             if self.place("retry").is_some() {
                 errors.add(place, format!("`retry` is the whole rule; remove `{name}` or `retry`"));
@@ -372,6 +378,16 @@ fn part(expression: &Expr) -> syn::Result<f64> {
         let message = "`jitter` is the random part of each wait, from 0 to 1; write `jitter = 0.2`";
         syn::Error::new_spanned(expression, message)
     })
+}
+
+fn truth(expression: &Expr, (name, example): &(&str, &str)) -> syn::Result<bool> {
+    if let Expr::Lit(literal) = expression
+        && let Lit::Bool(truth) = &literal.lit
+    {
+        return Ok(truth.value);
+    }
+    let message = format!("`{name}` is `true` or `false`; write `{example}`");
+    Err(syn::Error::new_spanned(expression, message))
 }
 
 fn time(text: &LitStr) -> syn::Result<Duration> {

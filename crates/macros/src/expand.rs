@@ -93,7 +93,10 @@ fn retry(attributes: &Attributes, task_engine: &TokenStream) -> Option<TokenStre
         }
     });
     let jitter = attributes.jitter.map(|part| quote!(.jitter(#part)));
-    if attributes.retries.is_none() && backoff.is_none() && jitter.is_none() {
+    let restart =
+        attributes.restart_after_progress.map(|restart| quote!(.restart_after_progress(#restart)));
+    let is_default = backoff.is_none() && jitter.is_none() && restart.is_none();
+    if attributes.retries.is_none() && is_default {
         return None;
     }
     let rule = match attributes.retries {
@@ -101,7 +104,7 @@ fn retry(attributes: &Attributes, task_engine: &TokenStream) -> Option<TokenStre
         Some(number) => quote!(#task_engine::RetryRule::times(#number)),
         None => quote!(<#task_engine::RetryRule as ::core::default::Default>::default()),
     };
-    Some(quote!(#rule #backoff #jitter))
+    Some(quote!(#rule #backoff #jitter #restart))
 }
 
 fn unique(unique: &Unique, key_fields: &[TokenStream], task_engine: &TokenStream) -> TokenStream {
@@ -419,6 +422,7 @@ mod tests {
             ("#[task(backoff = \"0s..30s\")] struct A;", "does not grow"),
             ("#[task(backoff = \"400 days\")] struct A;", "366 days"),
             ("#[task(jitter = 2)] struct A;", "from 0 to 1"),
+            ("#[task(restart_after_progress = 0)] struct A;", "is `true` or `false`; write"),
             ("#[task(retries = 0, backoff = \"1s\")] struct A;", "remove `backoff`"),
             ("#[task(retries = 1, retry = RetryRule::never())] struct A;", "the whole rule"),
             ("#[task(unique = \"{b}\")] struct A { a: u8 }", "its fields are a"),

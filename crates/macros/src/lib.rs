@@ -48,7 +48,8 @@ use proc_macro::TokenStream;
 /// | `backoff = "30s"` | the same wait before every retry | |
 /// | `backoff = "30s..1h"` | waits that double from the first to the longest; `"30s.."` has no longest | `"1m.."` |
 /// | `jitter = 0.2` | the part of each wait that is random, from 0 to 1 | `0` |
-/// | `retry = RetryRule::times(5).factor(3.0)` | the whole retry rule, by any expression; replaces the three above | |
+/// | `restart_after_progress = false` | counts the retries of all attempts; by default they are counted anew after an attempt that recorded a step of a durable task | `true` |
+/// | `retry = RetryRule::times(5).factor(3.0)` | the whole retry rule, by any expression; replaces the four above | |
 /// | `timeout = "30s"` | how long an attempt may run | no limit |
 /// | `cancel_grace = "2s"` | how long cancelled code may take to end by itself | `"1s"` |
 /// | `unique = "order {order}"` | the key of a unique task, a format string over the fields: `{order}`, `{customer.id}`, `{0}`, `{size:?}` | not unique |

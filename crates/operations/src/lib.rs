@@ -4,11 +4,12 @@
 //! # Map
 //! - [`operator`]: the actor of operations, and their audit;
 //! - [`report`]: the outcomes, as tokens for programs and as sentences for people;
-//! - [`tasks`], [`queues`], [`schedules`], [`recover`], [`tokens`], [`prune`]: the operations;
+//! - [`tasks`], [`durable`], [`queues`], [`schedules`], [`recover`], [`tokens`], [`prune`]: the operations;
 //! - [`search`], [`errors`]: finding tasks;
 //! - [`stats`], [`why`]: statistics, and why a task does not run;
 //! - [`redaction`]: what is shown of tasks that have secrets.
 
+pub mod durable;
 pub mod errors;
 mod fingerprint;
 pub mod operator;

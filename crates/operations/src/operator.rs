@@ -37,7 +37,7 @@ impl Actor {
 }
 
 /// Performs operations for one actor. Each method is one operation; see the modules
-/// [`tasks`](crate::tasks), [`queues`](crate::queues), [`schedules`](crate::schedules),
+/// [`tasks`](crate::tasks), [`durable`](crate::durable), [`queues`](crate::queues), [`schedules`](crate::schedules),
 /// [`recover`](crate::recover), [`tokens`](crate::tokens) and [`prune`](crate::prune).
 #[derive(Debug, Clone)]
 pub struct Operator {
@@ -194,8 +194,11 @@ impl Operator {
         }
         let audit_id = written.unwrap_or(id);
         result.map(|report| {
-            let message = report.sentence(action, &target);
-            OperationReport { audit_id, message, ..report }
+            if report.message.is_empty() {
+                let message = report.sentence(action, &target);
+                return OperationReport { audit_id, message, ..report };
+            }
+            OperationReport { audit_id, ..report }
         })
     }
 }
@@ -209,6 +212,9 @@ fn audited_counts(report: &OperationReport) -> Value {
     }
     if report.and_more {
         detail["and_more"] = true.into();
+    }
+    if !report.message.is_empty() {
+        detail["message"] = report.message.as_str().into();
     }
     detail
 }

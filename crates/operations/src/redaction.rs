@@ -6,6 +6,7 @@ use task_engine_core::change::Edit;
 use task_engine_core::filter::Filter;
 use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::secret::{Redactor, Secrets, refuse_placeholders, restore};
+use task_engine_core::step::TaskSteps;
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -85,6 +86,13 @@ impl RedactedTask {
         let mut lines = store.logs(self.task.row.id, filter).await?;
         self.redactor.log(&mut lines);
         Ok(lines)
+    }
+
+    /// Reads its recorded steps and signals, without its secrets.
+    pub async fn steps(&self, store: &dyn Store) -> Result<TaskSteps, StoreError> {
+        let mut steps = store.steps(self.task.row.id).await?;
+        self.redactor.steps(&mut steps);
+        Ok(steps)
     }
 }
 

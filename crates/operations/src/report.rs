@@ -147,6 +147,17 @@ outcomes! {
         "were recovered and cancelled, as requested";
     /// No dead instance of this name held a task.
     NothingToRecover "nothing_to_recover" Unchanged "left nothing to recover";
+    /// A task was waiting for a signal, and continues.
+    SignalDelivered "signal_delivered" Changed "got the signal and continues";
+    /// A signal is kept until its task waits for it.
+    SignalKept "signal_kept" Changed "keeps the signal until it waits for it";
+    /// A task got a signal of this name before.
+    SignalDuplicate "signal_duplicate" Skipped
+        "got a signal of this name before; the first one counts";
+    /// The wait for a signal has timed out.
+    SignalTimedOut "signal_timed_out" Skipped "has waited for the signal until its deadline";
+    /// A task has ended and takes no signals.
+    SignalTaskEnded "signal_task_ended" Skipped "has ended: signals are refused";
     /// A token was revoked.
     Revoked "revoked" Changed "was revoked";
 }
@@ -196,7 +207,7 @@ pub struct OperationReport {
     pub audit_id: i64,
     /// How many had which outcome.
     pub counts: BTreeMap<OperationOutcome, u64>,
-    /// The same as a sentence.
+    /// The same as a sentence. An operation that can say more than its counts sets it.
     pub message: String,
     /// The tasks that were created or recovered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -256,7 +267,10 @@ pub fn audit_sentence(entry: &AuditEntry) -> String {
         AuditOutcome::Started => {
             format!("{}: started; the outcome is another entry.", text.subject())
         }
-        AuditOutcome::Done => text.done(detail["and_more"] == true),
+        AuditOutcome::Done => match detail["message"].as_str() {
+            Some(message) => message.to_owned(),
+            None => text.done(detail["and_more"] == true),
+        },
         AuditOutcome::Refused | AuditOutcome::Failed => {
             text.not_done(detail["message"].as_str().unwrap_or("not done"))
         }

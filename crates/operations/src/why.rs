@@ -11,11 +11,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use task_engine_core::display::{StepEntry, StepState};
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::{BoundedCount, PausedQueue, Pool};
 use task_engine_core::retry::RetryOverride;
-use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskRow, TaskStatus};
+use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskId, TaskRow, TaskStatus};
 use task_engine_store::activity::{Activity, EndingRow};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
@@ -39,6 +40,28 @@ pub struct TaskFacts<'a> {
     pub endings: &'a [EndingRow],
     /// Sessions that have locked whole tables.
     pub table_locks: &'a [BlockingSession],
+    /// The sleeps, waits and calls that it is suspended by, if it is.
+    pub open_steps: &'a [StepEntry],
+    /// The children that it waits for, if it does.
+    pub open_children: &'a OpenChildren,
+}
+
+/// Children of a task that have not ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OpenChildren {
+    /// How many.
+    pub number: BoundedCount,
+    /// Some of them.
+    pub some: Vec<OpenChild>,
+}
+
+/// A child that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct OpenChild {
+    /// Its id.
+    pub id: TaskId,
+    /// Its status.
+    pub status: TaskStatus,
 }
 
 /// What a task requires of an engine.
@@ -116,6 +139,31 @@ pub enum Reason {
         /// The reason that the attempt gave.
         because: String,
     },
+    /// It waits for a signal.
+    WaitingForSignal {
+        /// The task.
+        task_id: TaskId,
+        /// The name of the signal.
+        signal: String,
+        /// The deadline of the wait.
+        until: Timestamp,
+    },
+    /// It sleeps.
+    Sleeping {
+        /// The name of the sleep.
+        step: String,
+        /// Until when.
+        until: Timestamp,
+    },
+    /// It waits for child tasks.
+    WaitingForChildren {
+        /// How many it waits for.
+        children: usize,
+        /// How many of them have not ended.
+        open: BoundedCount,
+        /// Some of those.
+        some: Vec<OpenChild>,
+    },
     /// The task is not due.
     NotDue {
         /// When it is due.
@@ -183,11 +231,14 @@ pub enum Reason {
 
 impl Reason {
     /// The tokens of all reasons: a closed list.
-    pub const TOKENS: [&'static str; 14] = [
+    pub const TOKENS: [&'static str; 17] = [
         "ended",
         "running",
         "retry",
         "snoozed",
+        "waiting_for_signal",
+        "sleeping",
+        "waiting_for_children",
         "not_due",
         "queue_paused",
         "no_engine",
@@ -280,7 +331,10 @@ fn waiting(facts: &TaskFacts<'_>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let last = facts.task.executions.last();
     let snoozed = last.filter(|one| one.status == ExecutionStatus::Snoozed);
-    if let Some(snoozed) = snoozed.filter(|_| !is_due) {
+    let suspended = if is_due { Vec::new() } else { suspended(facts) };
+    if !suspended.is_empty() {
+        reasons.extend(suspended);
+    } else if let Some(snoozed) = snoozed.filter(|_| !is_due) {
         reasons.push(Reason::Snoozed {
             due_at: row.scheduled_at,
             because: snoozed.error.as_ref().map_or_else(String::new, |why| why.message.clone()),
@@ -311,6 +365,29 @@ fn waiting(facts: &TaskFacts<'_>) -> Vec<Reason> {
     }
     if reasons.is_empty() {
         reasons.push(Reason::Ready { within_secs: POLL_INTERVAL.as_secs_f64() });
+    }
+    reasons
+}
+
+/// What a durable task waits for.
+fn suspended(facts: &TaskFacts<'_>) -> Vec<Reason> {
+    let (row, steps) = (&facts.task.row, facts.open_steps);
+    let mut reasons = Vec::new();
+    for step in steps {
+        let (name, until) = (step.name.clone(), step.until.unwrap_or(row.scheduled_at));
+        match step.state {
+            StepState::Waiting => {
+                reasons.push(Reason::WaitingForSignal { task_id: row.id, signal: name, until });
+            }
+            StepState::Sleeping => reasons.push(Reason::Sleeping { step: name, until }),
+            _ => {}
+        }
+    }
+    let calls = steps.iter().filter(|step| step.state == StepState::Running);
+    let children: usize = calls.map(|step| step.children.len()).sum();
+    if children > 0 {
+        let OpenChildren { number: open, some } = facts.open_children.clone();
+        reasons.push(Reason::WaitingForChildren { children, open, some });
     }
     reasons
 }

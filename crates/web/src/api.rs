@@ -3,6 +3,7 @@
 mod audit;
 mod body;
 mod creation;
+mod durable;
 mod health;
 mod metrics;
 mod monitoring;
@@ -38,6 +39,10 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .patch("/api/v1/tasks/{id}", Operator, operations::edit)
         .get("/api/v1/tasks/{id}/logs", Viewer, tasks::logs)
         .get("/api/v1/tasks/{id}/why", Viewer, tasks::why)
+        .get("/api/v1/tasks/{id}/steps", Viewer, durable::steps)
+        .post("/api/v1/tasks/{id}/signals/{name}", Operator, durable::signal_task)
+        .post("/api/v1/signals", Operator, durable::signal_key)
+        .post("/api/v1/tasks/{id}/rerun", TaskOperation::Rerun.needs(), durable::rerun)
         .get("/api/v1/flows/{correlation_id}", Viewer, monitoring::flow)
         .get("/api/v1/stats", Viewer, monitoring::stats)
         .get("/api/v1/errors", Viewer, monitoring::errors)
@@ -72,7 +77,6 @@ fn task_operations(mut routes: Routes) -> Routes {
     for (method, path, operation) in [
         ("POST", "/api/v1/tasks/{id}/retry", TaskOperation::Retry),
         ("POST", "/api/v1/tasks/{id}/cancel", TaskOperation::Cancel),
-        ("POST", "/api/v1/tasks/{id}/rerun", TaskOperation::Rerun),
         ("DELETE", "/api/v1/tasks/{id}", TaskOperation::Delete),
     ] {
         let change = move |app: State<App>, actor: Actor, id: PathTask, reason: ChangeReason| {

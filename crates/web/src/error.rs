@@ -20,6 +20,9 @@ pub(crate) struct ApiError {
     /// The parameter of the path or the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parameter: Option<String>,
+    /// Why the request was refused, as a token of a closed list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<&'static str>,
 }
 
 fn as_number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
@@ -29,7 +32,8 @@ fn as_number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        Self { status, title, detail: detail.into(), pointer: None, parameter: None }
+        let detail = detail.into();
+        Self { status, title, detail, pointer: None, parameter: None, outcome: None }
     }
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {

@@ -28,14 +28,15 @@ impl AppState {
 }
 
 /// Performs an operation for an actor.
-pub(crate) async fn perform<W>(
+pub(crate) async fn perform<T, W>(
     app: &App,
     actor: &Actor,
     reason: Option<&str>,
     work: impl FnOnce(Operator) -> W,
-) -> Result<OperationReport, ApiError>
+) -> Result<T, ApiError>
 where
-    W: Future<Output = Result<OperationReport, OperationError>> + Send + 'static,
+    T: Send + 'static,
+    W: Future<Output = Result<T, OperationError>> + Send + 'static,
 {
     let result = uninterrupted(app, work(app.operator(actor).reason(reason))).await?;
     Ok(result.inspect_err(|error| {
@@ -190,7 +191,8 @@ impl From<ScheduleError> for ApiError {
     }
 }
 
-fn sentence(text: &str) -> String {
+/// A message as a sentence.
+pub(crate) fn sentence(text: &str) -> String {
     let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
     format!("{}{end}", capitalize(text))
 }

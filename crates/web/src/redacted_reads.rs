@@ -6,6 +6,7 @@ use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::schedule::history::ScheduleDetails;
 use task_engine_core::schedule::row::ScheduleRow;
 use task_engine_core::secret::Secrets;
+use task_engine_core::step::TaskSteps;
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
 use task_engine_operations::redaction::{self, RedactedTask};
 use task_engine_operations::why::Explanation;
@@ -39,6 +40,11 @@ impl AppState {
         filter: &LogFilter,
     ) -> Result<Vec<LogRow>, ApiError> {
         Ok(task.logs(&*self.store, filter).await?)
+    }
+
+    /// The steps and signals of a task.
+    pub(crate) async fn steps(&self, task: &RedactedTask) -> Result<TaskSteps, ApiError> {
+        Ok(task.steps(&*self.store).await?)
     }
 
     /// A page of schedules, by name.

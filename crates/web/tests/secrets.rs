@@ -37,6 +37,7 @@ async fn store_with_secret() -> SqliteStore {
         |parameters: serde_json::Value, cx: Context<()>| async move {
             let password = parameters["password"].as_str().unwrap_or_default();
             cx.log(format!("I try {password}"));
+            cx.step("try", || async { Ok::<_, Failure>(json!({"sent": password})) }).await?;
             Err::<(), _>(Failure::from(format!("{password} is wrong")))
         },
     );
@@ -46,6 +47,8 @@ async fn store_with_secret() -> SqliteStore {
     let schedule = Schedule::cron("nightly", "0 3 * * *").new_task(task.clone());
     task_engine::TaskEngine::new(store.clone()).schedules().add(&schedule).await.unwrap();
     store.create(&[task]).await.unwrap();
+    let payload = Json::encode(&[CANARY]).unwrap();
+    store.signal(&TaskId(1).into(), &format!("with {CANARY}"), &payload).await.unwrap();
     let stop = engine.stop_handle();
     let engine = tokio::spawn(engine.run_until(std::future::pending()));
     while store.task(task_engine::TaskId(1)).await.unwrap().unwrap().row.error.is_none() {
@@ -63,7 +66,9 @@ async fn secrets_are_redacted_everywhere() {
         if route.path.ends_with("/events") {
             continue;
         }
-        for name in ["nightly", "1", "default", "test", "parameters.json", "result-1.json"] {
+        for name in
+            ["nightly", "1", "default", "test", "parameters.json", "result-1.json", "step-1.json"]
+        {
             let mut path = route.path.replace("{id}", "1").replace("{correlation}", "1");
             path = path.replace("{name}", name).replace("{file}", name).replace("{key}", name);
             let (status, text) = ask(&store, Role::Admin, get(&path)).await;
@@ -71,6 +76,9 @@ async fn secrets_are_redacted_everywhere() {
             assert!(!text.contains(CANARY), "{path}: {text}");
         }
     }
+    let (_, steps) = ask(&store, Role::Viewer, get("/api/v1/tasks/1/steps")).await;
+    assert_eq!(read(&steps)["steps"][0]["result"], json!({"sent": "[secret]"}), "{steps}");
+    assert_eq!(read(&steps)["signals"][0]["payload"], json!(["[secret]"]), "{steps}");
     let (status, text) = ask(&store, Role::Viewer, get("/tasks/1")).await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.contains("[secret]") && text.contains("ann"), "{text}");

@@ -1,5 +1,5 @@
-//! A store with all kinds of rows: tasks in every state with their history, schedules and
-//! paused queues.
+//! A store with all kinds of rows: tasks in every state with their history, durable tasks,
+//! schedules and paused queues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +13,13 @@ use task_engine_core::queue::QueuePause;
 use task_engine_core::retry::RetryRule;
 use task_engine_core::schedule::decision::firing;
 use task_engine_core::schedule::{Overlap, Schedule};
+use task_engine_core::step::{KEPT_STEPS, StepContent, SuspendOutcome, WaitOutcome, ended_name};
 use task_engine_core::task::{NewTask, TaskId};
 use task_engine_core::unique::Unique;
 use task_engine_store::contract::Store;
 use task_engine_store::schedules::Schedules;
 
+use crate::durable::{HOUR, child, json};
 use crate::fixture::{
     Fixture, LONG_LEASE, TestEngine, WORK, new_instance, new_task, sample_error, with_classes,
 };
@@ -44,6 +46,7 @@ pub async fn fill(store: Arc<dyn Store>) -> Left {
     successes(&fixture, &mut engine).await;
     failures(&fixture, &mut engine).await;
     cancellations(&fixture, &mut engine).await;
+    durable_tasks(&fixture, &mut engine).await;
     late_results(&fixture).await;
     engine.unregister().await;
     unique_and_correlated(&fixture).await;
@@ -115,6 +118,42 @@ async fn cancellations(fixture: &Fixture, engine: &mut TestEngine) {
     assert_eq!(engine.record(&[end]).await, []);
     // No heartbeat has moved this cancel request yet.
     assert_eq!(engine.record(&[holds[1].succeeds()]).await, []);
+}
+
+/// A task with steps that waits for a signal, a parent that is suspended until its children
+/// end, a task that has ended with its steps, and a copy of that one.
+async fn durable_tasks(fixture: &Fixture, engine: &mut TestEngine) {
+    fixture.create_work(3).await;
+    let holds = engine.claim(3).await;
+    let (waits, parent, done) = (&holds[0], &holds[1], &holds[2]);
+    let text = json(r#"{"paid": "\ud83d\udca5", "big": 123456789012345678901234567890}"#);
+    fixture.must_record(waits.step("charge card", 1, StepContent::Result(text.clone()))).await;
+    fixture.must_record(waits.step("nap", 2, StepContent::SleepFor(Duration::ZERO))).await;
+    fixture.must_record(waits.step("approved", 3, StepContent::Wait(HOUR))).await;
+    assert!(matches!(fixture.time_out(waits, "approved").await, WaitOutcome::Decided(_)));
+    fixture.must_record(waits.step("approved#2", 4, StepContent::Wait(HOUR))).await;
+    assert!(fixture.signal(waits.task_id(), "early", text.as_str()).await.is_accepted());
+
+    let later = || child().after(HOUR);
+    let children = fixture.call(&parent.call(WORK, 1, vec![child(), later(), later()])).await;
+    let ended = engine.claim_one().await;
+    assert_eq!(engine.record(&[ended.succeeds()]).await, []);
+    let suspensions = [waits.waits_for(&["approved#2"]), parent.waits_for_children()];
+    let outcomes = fixture.store.suspend(&suspensions).await.expect("suspend");
+    assert_eq!(outcomes, [None, Some(children[1])].map(SuspendOutcome::Suspended));
+
+    fixture.must_record(done.result("charge card", 1)).await;
+    let call = fixture.call(&done.call(WORK, 2, vec![child()])).await;
+    let only = engine.claim_one().await;
+    assert_eq!([only.task_id()], call[..]);
+    assert_eq!(engine.record(&[only.fails()]).await, []);
+    let ended = StepContent::ChildrenEnded(vec![1]);
+    fixture.must_record(done.step(&ended_name(WORK), 3, ended)).await;
+    assert_eq!(engine.record(&[done.succeeds()]).await, []);
+    let mut copy = new_task(WORK).after(HOUR);
+    copy.add_context(KEPT_STEPS, &true).expect("a context");
+    let copied = fixture.store.create_with_steps(&copy, done.task_id(), 3).await;
+    copied.expect("create_with_steps");
 }
 
 async fn late_results(fixture: &Fixture) {

@@ -16,9 +16,10 @@
 //!   [`mod@unique`], [`flows`], [`schedules`], [`schedule_events`],
 //!   [`schedule_slots`], [`unique_races`], [`watching`],
 //!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`], [`logins`],
-//!   [`rollups`], [`completions`]: the cases, by promise;
+//!   [`rollups`], [`completions`], [`durable_steps`], [`durable_waits`],
+//!   [`durable_children`], [`durable_races`], [`durable_exports`]: the cases, by promise;
 //! - [`everything`]: a store with all kinds of rows;
-//! - [`fixture`], [`waiting`]: helpers.
+//! - [`fixture`], [`durable`], [`waiting`]: helpers.
 
 pub mod audits;
 pub mod cancellations;
@@ -26,6 +27,12 @@ pub mod checks;
 pub mod claims;
 pub mod completions;
 pub mod creation;
+pub mod durable;
+pub mod durable_children;
+pub mod durable_exports;
+pub mod durable_races;
+pub mod durable_steps;
+pub mod durable_waits;
 pub mod everything;
 pub mod exports;
 pub mod fixture;
@@ -155,6 +162,64 @@ macro_rules! suite {
                 open_transaction_is_not_settled
                 completion_wins_over_cancel_request
                 completion_frees_unique_key
+            }
+            durable_steps {
+                recorded_step_is_loaded
+                first_record_of_name_wins
+                step_of_ended_attempt_is_refused
+                good_steps_of_batch_are_recorded
+                sleeps_and_waits_have_end
+                wait_returns_early_signal
+                recovery_restarts_retries_after_step
+                task_is_created_with_steps
+                hostile_steps_are_kept
+            }
+            durable_waits {
+                suspended_task_waits_until_deadline
+                early_signal_ends_suspension
+                one_call_suspends_many_tasks
+                cancel_request_wins_over_suspension
+                suspended_task_can_be_cancelled
+                late_suspension_is_kept_as_evidence
+                repeated_suspension_changes_nothing
+                signal_wakes_suspended_task
+                first_signal_of_name_counts
+                signal_finds_task_by_key
+                invalid_signal_name_is_refused
+                signal_keeps_time_of_retry
+                timeout_refuses_later_signal
+                earlier_signal_wins_over_timeout
+                ended_attempt_cannot_time_out
+                suspended_task_can_be_retried
+                edited_task_stays_suspended
+                hostile_payload_is_kept
+            }
+            durable_children {
+                call_creates_children_once
+                call_of_any_size_is_recorded
+                parent_is_not_its_child
+                shared_child_resumes_all_parents
+                parent_continues_after_last_child
+                last_child_wakes_engines
+                suspension_sees_ended_children
+                operations_resume_parents
+                removed_child_has_ended
+                missed_end_is_found
+                missed_end_moves_watch
+                signal_wakes_parent
+                earlier_children_are_not_awaited
+                edited_parent_stays_suspended
+                outcomes_are_read_by_attempt
+                retention_keeps_children_for_parent
+                removed_task_leaves_no_suspension
+            }
+            durable_races {
+                signal_during_suspension_is_seen
+                signal_and_timeout_have_one_winner
+                concurrent_signals_have_one_winner
+                child_end_during_suspension_is_seen
+                concurrent_hints_resume_once
+                step_and_recovery_agree
             }
             records {
                 success_is_recorded
@@ -373,6 +438,13 @@ macro_rules! suite {
                 import_is_all_or_nothing
                 export_can_be_filtered
                 empty_store_can_be_exported
+            }
+            durable_exports {
+                durable_rows_move_together
+                imported_suspended_tasks_continue
+                children_outside_export_count_removed
+                running_task_exports_no_suspension
+                wrong_durable_rows_are_refused
             }
 
             searches {

@@ -1,6 +1,8 @@
 //! Checks the promises against three independent sources: ids that producers got,
 //! lines that tasks wrote to a file, and the store.
 
+mod durable;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use task_engine::TaskStatus;
@@ -8,6 +10,8 @@ use task_engine::{RetryOverride, TaskError};
 use task_engine_core::unique::key_of;
 use task_engine_store::export::{ExecutionRecord, InstanceRecord, TaskRecord};
 
+pub use self::durable::DurableEvidence;
+use self::durable::check_durable;
 use crate::commands::RETRIES;
 use crate::history::{History, exception_of};
 use crate::witness::{ObservedAttempt, Witness};
@@ -31,6 +35,8 @@ pub struct Evidence {
     pub requeued: HashMap<i64, usize>,
     /// The violations of `Store::verify`.
     pub verify: Vec<String>,
+    /// What is known about durable tasks.
+    pub durable: DurableEvidence,
 }
 
 /// All broken promises.
@@ -54,6 +60,7 @@ pub fn broken(evidence: &Evidence) -> Vec<String> {
     check_workers(evidence, &mut broken);
     check_keys(evidence, &mut broken);
     check_slots(&evidence.history, &mut broken);
+    check_durable(evidence, &mut broken);
     broken
 }
 
@@ -91,11 +98,16 @@ fn check_task(evidence: &Evidence, task: &TaskRecord, broken: &mut Vec<String>) 
     }
 }
 
-/// I6: crashes count, releases do not.
+/// I6: crashes count, releases and snoozes do not.
 fn check_retries(task: &TaskRecord, lives: usize, say: &mut impl FnMut(String)) {
     let rule = RetryOverride::of(&task.context).unwrap_or_default();
     let most = rule.maximum.unwrap_or(RETRIES) as usize + 1;
-    let free = [TaskError::ENGINE_STOPPED, TaskError::NEVER_STARTED, TaskError::CANCELLED];
+    let free = [
+        TaskError::ENGINE_STOPPED,
+        TaskError::NEVER_STARTED,
+        TaskError::CANCELLED,
+        TaskError::SNOOZED,
+    ];
     let counted =
         task.executions.iter().filter(|e| !free.contains(&exception_of(e).as_str())).count();
     if counted > most * lives {

@@ -18,6 +18,8 @@ pub enum ProgramCommand {
     Run(EngineConfig),
     /// Create tasks.
     Produce(ProducerConfig),
+    /// Send signals to durable tasks.
+    Signal(SignallerConfig),
 }
 
 /// An engine.
@@ -49,6 +51,18 @@ pub struct ProducerConfig {
     pub spec: TaskSpec,
     /// Each task has one of this many unique keys.
     pub keys: Option<u64>,
+}
+
+/// A sender of signals. It exits after the signals of this many tasks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SignallerConfig {
+    pub database: String,
+    /// The file with the ids of confirmed tasks.
+    pub acks: PathBuf,
+    /// The file for what is sent.
+    pub signals: PathBuf,
+    pub count: usize,
 }
 
 /// The parameters of a task.

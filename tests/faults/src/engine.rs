@@ -1,4 +1,5 @@
-//! The engine of `fault-engine`: one class, whose tasks act by their parameters.
+//! The engine of `fault-engine`: a class whose tasks act by their parameters, and the classes
+//! of durable tasks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,10 +8,11 @@ use std::time::{Duration, Instant};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
 use task_engine::{
-    Context, Failure, Recovery, Schedule, StopHandle, Store, StoreError, TaskEngine,
+    Context, Failure, Recovery, Schedule, StopHandle, Store, StoreError, Task as _, TaskEngine,
 };
 
 use crate::commands::{Action, CLASS, EngineConfig, TaskSpec, options};
+use crate::durable::{Part, Process, part, process};
 use crate::witness::{append_line, now_us};
 
 /// Opens `postgres://…`, or else a file.
@@ -35,6 +37,8 @@ pub async fn run(config: EngineConfig) -> Result<(), String> {
         .poll(ms(config.poll_ms))
         .retention(None)
         .handle_class(CLASS, options(), perform)
+        .handle_class(Process::CLASS, options(), process)
+        .handle_class(Part::CLASS, options(), part)
         .stopped_by(stop);
     let shared = if config.queues.is_empty() { config.workers } else { 0 };
     engine = engine.workers(shared);

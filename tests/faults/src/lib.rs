@@ -11,13 +11,15 @@
 //! - [`registry`]: all faults: how they are injected, on which stores, what is checked;
 //! - [`scenarios`]: one function per fault;
 //! - [`run`]: runs them, and prints the table;
-//! - [`check`]: the promises, from [`witness`] (a file that tasks write to),
-//!   [`history`] (the store) and the confirmed ids of producers;
+//! - [`check`]: the promises, from [`witness`] and [`step_witness`] (files that
+//!   tasks write to), [`history`] (the store) and the confirmed ids of producers;
 //! - [`harness`]: processes, the proxy, volumes, and resource usage;
-//! - [`engine`], [`producer`], [`commands`]: the program `fault-engine`.
+//! - [`engine`], [`durable`], [`producer`], [`signaller`], [`commands`]: the program
+//!   `fault-engine`.
 
 pub mod check;
 pub mod commands;
+pub mod durable;
 pub mod engine;
 pub mod harness;
 pub mod history;
@@ -25,4 +27,6 @@ pub mod producer;
 pub mod registry;
 pub mod run;
 pub mod scenarios;
+pub mod signaller;
+pub mod step_witness;
 pub mod witness;

@@ -14,7 +14,13 @@
 //!   open tasks;
 //! - **I10** a slot fires once;
 //! - **I11** other tasks end in the meantime;
-//! - **I12** memory, CPU, connections and log stay bounded.
+//! - **I12** memory, CPU, connections and log stay bounded;
+//! - **I13** a recorded step returns the same value in every attempt, and its code does not
+//!   run again;
+//! - **I14** a durable task receives the signal that was accepted, and no other;
+//! - **I15** a sleep does not end early, and it ends;
+//! - **I16** children are created once, and their parent continues after all of them, with
+//!   their results.
 
 use std::fmt;
 
@@ -534,6 +540,30 @@ pub const FAULTS: &[Fault] = &[
         promises: "I1–I9 in both; tasks that ran when the copy was made run again there",
         coverage: Coverage::Scenarios(&[on(BOTH, "restored_copy", 3, s::operators::restored_copy)]),
     },
+    Fault {
+        id: "F41",
+        title: "engines die, or seem to, in the middle of durable tasks",
+        how: "`kill -9` of random engines and of the sender of signals, SIGSTOP beyond the lease; signals come early, late and twice, on PostgreSQL also in transactions that roll back",
+        promises: "I1–I9, I13–I16",
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "durable_kill_storm",
+            100,
+            s::durable::durable_kill_storm,
+        )]),
+    },
+    Fault {
+        id: "F42",
+        title: "an engine dies right after a write of a durable task",
+        how: "`kill -9` after each kind of write: step, sleep, wait, suspension, signal, timeout, call, end of the children, resumption of the parent",
+        promises: "I1–I9, I13–I16; the code of a recorded step ran once",
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "killed_after_each_write",
+            20,
+            s::durable::killed_after_each_write,
+        )]),
+    },
 ];
 
 #[cfg(test)]
@@ -545,8 +575,18 @@ mod tests {
     #[test]
     fn fault_ids_are_complete_and_ordered() {
         let ids: Vec<String> = FAULTS.iter().map(|fault| fault.id.to_owned()).collect();
-        let expected: Vec<String> = (1..=40).map(|number| format!("F{number}")).collect();
+        let expected: Vec<String> = (1..=42).map(|number| format!("F{number}")).collect();
         assert_eq!(ids, expected);
+    }
+
+    #[test]
+    fn guarantees_list_every_fault() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let page = std::fs::read_to_string(root.join("docs/guarantees.md")).expect("the page");
+        for Fault { id, title, how, .. } in FAULTS {
+            let row = format!("| {id} | {title} | {how} |");
+            assert!(page.contains(&row), "docs/guarantees.md lacks the row {row:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use serde::Serialize;
 use task_engine::{Json, TaskId, TaskStatus};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::display::{
-    cancel_history_text, clock, clock_and_relative, count, outcome_text, relative, span,
+    StepEntry, cancel_history_text, clock, clock_and_relative, count, outcome_text, relative, span,
+    step_timeline,
 };
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::instance::InstanceState;
@@ -22,6 +23,7 @@ use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, why};
 use task_engine_store::contract::Store;
 
+use super::steps;
 use crate::console::{Console, now};
 use crate::error::CliError;
 use crate::escape::{escape, escape_lines, summary};
@@ -51,11 +53,15 @@ pub(crate) struct Arguments {
 struct TaskOutput<'a> {
     #[serde(flatten)]
     task: &'a TaskDetails,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    steps: &'a [StepEntry],
     log: &'a [LogRow],
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_state: Option<InstanceState>,
 }
 
+/// How many of its steps are shown.
+const STEPS_SHOWN: usize = 20;
 /// How many lines of its log are shown.
 const LINES_SHOWN: u32 = 20;
 
@@ -75,15 +81,19 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let newest = LogFilter { newest: true, limit, ..LogFilter::default() };
     let mut log = store.logs(args.id, &newest).await?;
     secrets.log(&mut log);
+    let mut steps = store.steps(args.id).await?;
+    secrets.steps(&mut steps);
+    let steps = step_timeline(&steps, task.row.status);
     if args.json {
         let engine_state = engine_state(&*store, &task).await?;
-        let whole = TaskOutput { task: &task, log: &log, engine_state };
+        let whole = TaskOutput { task: &task, steps: &steps, log: &log, engine_state };
         return console.print_json([whole]);
     }
     let reasons = why_unfinished(&*store, &task).await?;
     let more = console.command(&format!("logs {}", args.id));
     let mut page = TaskPage { out: console.results(), now: now(), log: &log, more };
     page.print(&task, &reasons)?;
+    page.steps(&steps, &console.command(&format!("steps {}", args.id)))?;
     page.out.flush()?;
     if args.follow {
         return follow(console, &*store, page, &task, secrets).await;
@@ -200,6 +210,24 @@ impl<W: Write> TaskPage<'_, W> {
         for late in &task.late_results {
             let ended = task.executions.iter().find(|execution| execution.attempt == late.attempt);
             self.late(late, ended.and_then(|execution| execution.error.as_ref()))?;
+        }
+        Ok(())
+    }
+
+    /// The newest steps of a durable task.
+    fn steps(&mut self, steps: &[StepEntry], more: &str) -> io::Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let newest = &steps[steps.len().saturating_sub(STEPS_SHOWN)..];
+        let all = if newest.len() == steps.len() {
+            String::new()
+        } else {
+            format!(", the newest {} here; all: {more}", newest.len())
+        };
+        writeln!(self.out, "\n{}{all}", count(steps.len(), "step"))?;
+        for step in newest {
+            writeln!(self.out, "  {}", steps::line(step, &self.now))?;
         }
         Ok(())
     }

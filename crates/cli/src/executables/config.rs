@@ -465,6 +465,8 @@ fn retry_rule(table: &RetryTable) -> RetryRule {
     rule.factor = table.factor.map_or(rule.factor, |number| number.0);
     rule.cap = table.cap.map_or(rule.cap, |time| time.0);
     rule.jitter = table.jitter.map_or(rule.jitter, |number| number.0);
+    rule.restart_after_progress =
+        table.restart_after_progress.unwrap_or(rule.restart_after_progress);
     rule
 }
 

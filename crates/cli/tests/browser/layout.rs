@@ -82,7 +82,7 @@ fn check_all(served: &Served, kind: &str) {
 }
 
 /// No horizontal scrolling.
-fn fits(browser: &mut Browser, path: &str, width: u32) {
+pub(crate) fn fits(browser: &mut Browser, path: &str, width: u32) {
     let wide = browser.eval("document.documentElement.scrollWidth").as_u64().unwrap_or(0);
     let out = browser.eval(
         "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, pre, nav, .json')).slice(0, 3).map(e => e.outerHTML.slice(0, 120))",
@@ -91,7 +91,7 @@ fn fits(browser: &mut Browser, path: &str, width: u32) {
 }
 
 /// For screen readers: one first heading, and a label for every field.
-fn is_named(browser: &mut Browser, path: &str) {
+pub(crate) fn is_named(browser: &mut Browser, path: &str) {
     let nameless = browser.eval(
         "[...document.querySelectorAll('input:not([type=hidden]), select, textarea, button, a')]
             .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.textContent.trim() || e.title
@@ -106,7 +106,7 @@ fn is_named(browser: &mut Browser, path: &str) {
     assert_eq!(doubled, serde_json::json!([]), "{path}: ids that are there twice");
 }
 
-fn keep(png: &str, name: &str) {
+pub(crate) fn keep(png: &str, name: &str) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../screenshots");
     fs::create_dir_all(&folder).unwrap();
     let bytes = base64::engine::general_purpose::STANDARD.decode(png).unwrap();

@@ -1,6 +1,7 @@
 //! The dashboard in a real browser, served by the real program.
 
 mod chromium;
+mod durable;
 mod hostile;
 mod layout;
 mod live_updates;

@@ -5,6 +5,7 @@ mod dashboard_access;
 mod demo;
 mod docs;
 mod doctor;
+mod durable;
 mod durable_executables;
 mod executable_files;
 mod executable_limits;

@@ -163,3 +163,34 @@ fn deep_json_hides_secrets() {
         assert!(!once.contains("éééé"), "{text}: {once}");
     }
 }
+
+#[test]
+fn steps_are_redacted_except_children() {
+    use crate::step::{SignalRow, StepRow};
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let step = |kind, name: &str, result| StepRow {
+        name: name.to_owned(),
+        number: 1,
+        kind,
+        attempt: 1,
+        result: Some(json(result)),
+        until: None,
+        started_at: now,
+        recorded_at: now,
+    };
+    let (name, payload) = ("from 4711".to_owned(), json(r#"{"of":"4711"}"#));
+    let mut steps = TaskSteps {
+        now,
+        steps: vec![
+            step(StepKind::Step, "for 4711", "[4711]"),
+            step(StepKind::Call, "c", "[4711]"),
+        ],
+        signals: vec![SignalRow { name, payload, sent_at: now, timed_out: false }],
+    };
+    redactor(r#"{"card":4711}"#, &["card"]).steps(&mut steps);
+    assert_eq!(steps.steps[0].name, "for [secret]");
+    assert_eq!(steps.steps[0].result, Some(json(r#"["[secret]"]"#)));
+    assert_eq!(steps.steps[1].result, Some(json("[4711]")));
+    assert_eq!(steps.signals[0].name, "from [secret]");
+    assert_eq!(steps.signals[0].payload, json(r#"{"of":"[secret]"}"#));
+}

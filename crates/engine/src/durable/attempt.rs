@@ -87,7 +87,7 @@ impl<S> Context<S> {
             }
             Ok(())
         };
-        steps.loaded.get_or_try_init(load).await.map(|()| ())
+        steps.loaded.get_or_try_init(load).await.copied()
     }
 
     async fn reload_steps(&self) -> Result<(), Failure> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::why::{EngineOffer, Reason};
+use crate::why::{EngineOffer, OpenChild, Reason};
 use task_engine_core::display::{
-    brief, clock_and_relative, count_text, progress_text, relative, span,
+    brief, clock_and_relative, count, count_text, progress_text, relative, shell_quoted, span,
 };
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::TaskStatus;
@@ -37,6 +37,18 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
         }
         Reason::Snoozed { due_at, because } => {
             format!("it is snoozed until {}: {}", time(*due_at), brief(because, 200))
+        }
+        Reason::WaitingForSignal { task_id, signal, until } => format!(
+            "it waits for signal {} until {}; send it with `task-engine signal {task_id} {}`",
+            brief(signal, 200),
+            time(*until),
+            shell_quoted(signal)
+        ),
+        Reason::Sleeping { step, until } => {
+            format!("it sleeps ({}) until {}", brief(step, 200), time(*until))
+        }
+        Reason::WaitingForChildren { children, open, some } => {
+            waiting_for_children(*children, *open, some)
         }
         Reason::NotDue { due_at } => format!("it is not due: {}", time(*due_at)),
         Reason::QueuePaused { queue, since, because } => {
@@ -142,6 +154,17 @@ fn running(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
             &format!("; a cancel request is pending since {}", clock_and_relative(*at, now, zone));
     }
     text
+}
+
+fn waiting_for_children(children: usize, open: BoundedCount, some: &[OpenChild]) -> String {
+    let children = count(children, "child task");
+    if some.is_empty() {
+        return format!("it waits for {children}; all have ended, and it continues soon");
+    }
+    let shown: Vec<_> = some.iter().map(|one| format!("{} ({})", one.id, one.status)).collect();
+    let more = usize::try_from(open.counted).unwrap_or(0) > some.len() || open.and_more;
+    let more = if more { ", …" } else { "" };
+    format!("it waits for {children}, {} not ended: {}{more}", count_text(open), shown.join(", "))
 }
 
 /// Whole seconds: heartbeats are not more precise.

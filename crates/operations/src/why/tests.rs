@@ -2,6 +2,7 @@ use super::*;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
+use task_engine_core::step::StepKind;
 use task_engine_core::task::TaskId;
 use task_engine_core::task::{TaskOptions, TaskRow};
 use task_engine_store::activity::HeldAttempt;
@@ -93,6 +94,8 @@ struct Case {
     position: Option<QueuePosition>,
     endings: Vec<EndingRow>,
     table_locks: Vec<BlockingSession>,
+    open_steps: Vec<StepEntry>,
+    open_children: OpenChildren,
 }
 
 impl Default for Case {
@@ -105,6 +108,8 @@ impl Default for Case {
             position: None,
             endings: Vec::new(),
             table_locks: Vec::new(),
+            open_steps: Vec::new(),
+            open_children: OpenChildren::default(),
         }
     }
 }
@@ -119,6 +124,8 @@ impl Case {
             position: self.position.as_ref(),
             endings: &self.endings,
             table_locks: &self.table_locks,
+            open_steps: &self.open_steps,
+            open_children: &self.open_children,
         })
     }
 }
@@ -295,6 +302,54 @@ fn reasons_follow_from_facts() {
     ] {
         assert_eq!(case.reasons(), expected, "{name}");
     }
+}
+
+fn open_step(name: &str, state: StepState, children: &[i64]) -> StepEntry {
+    StepEntry {
+        number: 1,
+        name: name.to_owned(),
+        kind: StepKind::Step,
+        state,
+        started_at: at(-9),
+        ended_at: None,
+        until: (state != StepState::Running).then(|| at(60)),
+        attempt: 1,
+        result: None,
+        children: children.iter().copied().map(TaskId).collect(),
+    }
+}
+
+#[test]
+fn suspended_task_names_its_step() {
+    let task = |due| Case { task: task(TaskStatus::Waiting, due, 0), ..Case::default() };
+    let waits = open_step("approved", StepState::Waiting, &[]);
+    let mut case = Case { open_steps: vec![waits], ..task(60) };
+    let signal =
+        Reason::WaitingForSignal { task_id: TaskId(7), signal: "approved".into(), until: at(60) };
+    assert_eq!(case.reasons(), [signal.clone()]);
+    case.paused = Some(paused());
+    assert_eq!(case.reasons(), [signal, queue_paused()]);
+    let sleeps = open_step("cooldown", StepState::Sleeping, &[]);
+    let case = Case { open_steps: vec![sleeps.clone()], ..task(60) };
+    assert_eq!(case.reasons(), [Reason::Sleeping { step: "cooldown".into(), until: at(60) }]);
+    let case = Case { open_steps: vec![sleeps], ..task(-1) };
+    assert_eq!(case.reasons(), [Reason::Ready { within_secs: 10.0 }], "it was woken");
+}
+
+#[test]
+fn children_of_open_calls_are_counted() {
+    let some = vec![OpenChild { id: TaskId(12), status: TaskStatus::Waiting }];
+    let number = BoundedCount { counted: 1, and_more: false };
+    let case = Case {
+        task: task(TaskStatus::Waiting, 60, 0),
+        open_steps: vec![
+            open_step("square", StepState::Running, &[10, 11]),
+            open_step("square#2", StepState::Running, &[12]),
+        ],
+        open_children: OpenChildren { number, some: some.clone() },
+        ..Case::default()
+    };
+    assert_eq!(case.reasons(), [Reason::WaitingForChildren { children: 3, open: number, some }]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The plans of the hot statements, prepared on empty tables and kept, as
 //! engines do: none of them may read a big table from end to end.
 
+mod durable;
 mod engine;
 mod readers;
 mod views;

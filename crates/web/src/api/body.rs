@@ -31,29 +31,49 @@ pub(super) struct Body(pub(super) String);
 impl FromRequest<App> for Body {
     type Rejection = ApiError;
 
+    /// No body is an empty object.
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let kind = request.headers().get(header::CONTENT_TYPE).cloned();
-        let bytes = Bytes::from_request(request, app).await.map_err(|bad| {
-            match bad.into_response().status() {
-                StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(),
-                _ => ApiError::bad_request("The body is not complete."),
-            }
-        })?;
-        // No body is an empty object.
-        if bytes.is_empty() {
-            return Ok(Self("{}".to_owned()));
-        }
-        let kind = kind.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        if !kind.eq_ignore_ascii_case("application/json") {
-            return Err(ApiError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "The body must be JSON, with the header Content-Type: application/json.",
-            ));
-        }
-        let text = String::from_utf8(bytes.into());
-        text.map(Self).map_err(|_| ApiError::field("", "The body is not UTF-8."))
+        Ok(Self(json_text(request, app).await?.unwrap_or_else(|| "{}".to_owned())))
     }
+}
+
+/// Any JSON value. No body is null.
+#[derive(Debug)]
+pub(super) struct Payload(pub(super) Json);
+
+impl FromRequest<App> for Payload {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let Some(text) = json_text(request, app).await? else { return Ok(Self(Json::null())) };
+        let payload = Json::parse(text.trim());
+        let invalid = |why| ApiError::field("", format!("The payload cannot be used: {why}."));
+        payload.map(Self).map_err(invalid)
+    }
+}
+
+/// The body as text; `None` if it is empty.
+async fn json_text(request: Request, app: &App) -> Result<Option<String>, ApiError> {
+    let kind = request.headers().get(header::CONTENT_TYPE).cloned();
+    let bytes = Bytes::from_request(request, app).await.map_err(|bad| {
+        match bad.into_response().status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::too_large(),
+            _ => ApiError::bad_request("The body is not complete."),
+        }
+    })?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let kind = kind.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "The body must be JSON, with the header Content-Type: application/json.",
+        ));
+    }
+    let text = String::from_utf8(bytes.into());
+    text.map(Some).map_err(|_| ApiError::field("", "The body is not UTF-8."))
 }
 
 impl Body {

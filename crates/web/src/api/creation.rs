@@ -224,7 +224,8 @@ fn scope(text: &str) -> Result<Scope, String> {
 }
 
 fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, ApiError> {
-    let known = ["maximum", "first_delay_ms", "factor", "cap_ms", "jitter"];
+    const RESTART: &str = "restart_after_progress";
+    let known = ["maximum", "first_delay_ms", "factor", "cap_ms", "jitter", RESTART];
     let Some(rule) = object.object("retry", &known)? else { return Ok(None) };
     let whole = "a whole number from 0 up";
     let mut own = RetryOverride::default();
@@ -233,6 +234,7 @@ fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, ApiError> {
     own.factor = rule.number("factor", 0.0, 1_000_000.0)?;
     own.cap = rule.whole("cap_ms", whole)?.map(Duration::from_millis);
     own.jitter = rule.number("jitter", 0.0, 1.0)?;
+    own.restart_after_progress = rule.raw(RESTART).map(|_| rule.boolean(RESTART)).transpose()?;
     Ok(Some(own))
 }
 

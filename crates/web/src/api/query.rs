@@ -8,6 +8,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
+use task_engine_core::step::check_signal_name;
 use task_engine_core::task::NAME_BYTES_MAX;
 use task_engine_core::task::TaskId;
 
@@ -15,6 +16,7 @@ use super::body::did_you_mean;
 use crate::access::Actor;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::operation::sentence;
 
 /// The parameters of a query, each at most once.
 #[derive(Debug)]
@@ -105,11 +107,12 @@ impl FromRequestParts<App> for PathTask {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let text = segment(parts, app).await?;
-        let id =
-            text.parse().map_err(|why: ParseError| ApiError::parameter("id", format!("{why}.")))?;
-        Ok(Self(id))
+        Ok(Self(task_id(&segment(parts, app).await?)?))
     }
+}
+
+fn task_id(text: &str) -> Result<TaskId, ApiError> {
+    text.parse().map_err(|why: ParseError| ApiError::parameter("id", format!("{why}.")))
 }
 
 /// The name in the path; it may contain encoded slashes and spaces.
@@ -126,6 +129,22 @@ impl FromRequestParts<App> for PathName {
             return Err(ApiError::not_found(format!("No such name: {name:?}.")));
         }
         Ok(Self(name))
+    }
+}
+
+/// The task and the signal of the path.
+#[derive(Debug)]
+pub(super) struct PathSignal(pub(super) TaskId, pub(super) String);
+
+impl FromRequestParts<App> for PathSignal {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, app).await;
+        let Path((id, name)) = path.map_err(|bad| ApiError::bad_request(bad.body_text()))?;
+        check_signal_name(&name)
+            .map_err(|bad| ApiError::parameter("name", sentence(&bad.to_string())))?;
+        Ok(Self(task_id(&id)?, name))
     }
 }
 

@@ -25,8 +25,13 @@ pub(crate) struct TimelineBar {
     pub(crate) label: &'static str,
 }
 
-/// The bars, with `first` as the number of the first row.
-pub(crate) fn timeline(bars: &[TimelineBar], first: usize, zone: &TimeZone, about: &str) -> Markup {
+/// The bars, with the labels of the rows.
+pub(crate) fn timeline(
+    bars: &[TimelineBar],
+    rows: &[String],
+    zone: &TimeZone,
+    about: &str,
+) -> Markup {
     let (Some(begin), Some(end)) =
         (bars.iter().map(|bar| bar.from).min(), bars.iter().map(|bar| bar.until).max())
     else {
@@ -34,8 +39,7 @@ pub(crate) fn timeline(bars: &[TimelineBar], first: usize, zone: &TimeZone, abou
     };
     let secs = end.duration_since(begin).as_secs_f64().max(0.001);
     let x = |at: Timestamp| at.duration_since(begin).as_secs_f64() / secs * 100.0;
-    let rows = bars.iter().map(|bar| bar.row + 1).max().unwrap_or(1);
-    let height = pixels(ROW * rows as f64);
+    let height = pixels(ROW * rows.len() as f64);
     let clock = |at: Timestamp| at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string();
     html! {
         svg .chart .plot role="img" aria-label=(about) height=(height) width="100%" {
@@ -48,8 +52,8 @@ pub(crate) fn timeline(bars: &[TimelineBar], first: usize, zone: &TimeZone, abou
                     @else { "+" (span(Duration::from_secs_f64(secs * f64::from(tick) / 2.0))) }
                 }
             }
-            @for row in 0..rows {
-                text .up x="-6" y=(pixels(ROW * row as f64 + BAR)) { "#" (first + row) }
+            @for (row, label) in rows.iter().enumerate() {
+                text .up x="-6" y=(pixels(ROW * row as f64 + BAR)) { (label) }
             }
             @for bar in bars {
                 @let width = (x(bar.until) - x(bar.from)).max(BAR_WIDTH_MIN);
@@ -76,7 +80,8 @@ mod tests {
             let (from, until) = (at(from), at(until));
             TimelineBar { row: 0, class: "run", from, until, label: "ran" }
         };
-        let draw = |bars: &[TimelineBar]| timeline(bars, 1, &TimeZone::UTC, "x").into_string();
+        let rows = ["#1".to_owned()];
+        let draw = |bars: &[TimelineBar]| timeline(bars, &rows, &TimeZone::UTC, "x").into_string();
         let svg = draw(&[bar(0, 10), bar(40, 40)]);
         assert!(svg.contains(r#"x="0%" y="3" width="25%""#), "{svg}");
         assert!(svg.contains(r#"x="99.75%" y="3" width="0.25%""#), "{svg}");

@@ -9,6 +9,7 @@ mod gantt;
 mod journey;
 mod logs;
 mod reveal;
+mod steps;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, header};
@@ -36,6 +37,8 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .get("/tasks/{id}/{file}", Role::Viewer, file)
         .get("/tasks/{id}/edit", Role::Operator, edit::page)
         .post("/operations/edit", Role::Operator, edit::edit)
+        .post("/operations/signal", Role::Operator, steps::send)
+        .post("/operations/rerun-from", Role::Operator, steps::rerun)
         .post("/operations/reveal", Role::Admin, reveal::reveal)
 }
 
@@ -57,6 +60,7 @@ async fn page(
     let task = &redacted.task;
     let (flow, own) = flow::read(&app, task).await?;
     let due_at = own.as_ref().map_or(task.row.created_at, |own| own.due_at);
+    let steps = steps::read(&app, &redacted, &fields).await?;
     let log = logs::read(&app, &redacted, &fields).await?;
     let title = format!("Task {id}");
     let main = html! {
@@ -64,13 +68,14 @@ async fn page(
             h1 { "Task " (id) " " span .name { (task.row.class) } }
             (parts::state(task.row.status.as_str(), task.row.status.explained()))
         }
-        (journey::show(&app, task, due_at, why.at))
+        (journey::show(&app, task, due_at, why.at, steps.open()))
         (buttons::show(&app, &viewer, &redacted, why.at))
         div .grid {
             (reasons(&app, &why))
-            (facts(&app, task, due_at, why.at))
+            (facts(&app, task, due_at, why.at, steps.horizon()))
         }
-        (runs(&app, task, due_at, why.at))
+        (steps::show(&app, &viewer, &redacted, &steps, &flow))
+        (runs(&app, task, due_at, why.at, steps.horizon()))
         (payload(&app, &viewer, &redacted))
         (logs::show(&app, task, &log))
         (flow::show(&app, task, &flow))
@@ -95,7 +100,13 @@ fn reasons(app: &App, why: &Explanation) -> Markup {
     }
 }
 
-fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
+fn facts(
+    app: &App,
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> Markup {
     let row = &task.row;
     let origin = task_engine_core::flow::Origin::of(row.id, &task.context);
     html! {
@@ -106,7 +117,7 @@ fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Ma
                 dt { "Priority" } dd { (row.priority) }
                 dt { "Created" } dd { (parts::time(app, row.created_at, now)) }
                 dt { "Scheduled at" } dd { (parts::time(app, due_at, now)) }
-                @if row.scheduled_at != due_at {
+                @if row.scheduled_at != due_at && row.scheduled_at <= horizon {
                     dt { "Next attempt at" } dd { (parts::time(app, row.scheduled_at, now)) }
                 }
                 dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
@@ -121,14 +132,20 @@ fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Ma
     }
 }
 
-fn runs(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
+fn runs(
+    app: &App,
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> Markup {
     html! {
         section #executions .card data-live {
             h2 { "Executions" }
             @if task.executions.is_empty() { p .soft { "The task has not run yet." } }
             @else {
-                (gantt::show(app, task, due_at, now))
-                (executions::table(app, task, now))
+                (gantt::show(app, task, due_at, now, horizon))
+                (executions::table(app, task, now, horizon))
             }
         }
     }
@@ -154,33 +171,30 @@ fn payload(app: &App, viewer: &Viewer, task: &RedactedTask) -> Markup {
     }
 }
 
-/// JSON as a file: `parameters.json`, `context.json`, `result-3.json`.
+/// JSON as a file: `parameters.json`, `context.json`, `result-3.json`, `step-3.json`.
 async fn file(
     State(app): State<App>,
     Path((id, file)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let id = id_of(&id)?;
     let none = || ApiError::not_found(format!("Task {id} has no such file."));
-    let (name, attempt) = match file.strip_suffix(".json").ok_or_else(none)? {
-        "parameters" => ("parameters", None),
-        "context" => ("context", None),
-        other => {
-            let attempt = other.strip_prefix("result-").and_then(|text| text.parse::<i32>().ok());
-            ("result", Some(attempt.ok_or_else(none)?))
-        }
-    };
-    let task = app.task(id).await?.task;
-    let text = match (name, attempt) {
-        (_, Some(attempt)) => {
+    let name = file.strip_suffix(".json").ok_or_else(none)?;
+    let task = app.task(id).await?;
+    let json = match name.rsplit_once('-') {
+        None if name == "parameters" => Some(task.parameters.clone()),
+        None if name == "context" => Some(task.context.clone()),
+        Some(("result", attempt)) => {
+            let attempt: i32 = attempt.parse().map_err(|_| none())?;
             let execution = task.executions.iter().find(|it| it.attempt == attempt);
-            let result = execution.and_then(|it| it.result.as_ref()).ok_or_else(none)?;
-            result.as_str()
+            execution.and_then(|it| it.result.clone())
         }
-        ("context", _) => task.context.as_str(),
-        _ => task.parameters.as_str(),
+        Some(("step", number)) => {
+            steps::result(&app, &task, number.parse().map_err(|_| none())?).await?
+        }
+        _ => None,
     };
     let name = format!("attachment; filename=\"task-{id}-{file}\"");
     let headers =
         [(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &name)];
-    Ok((headers, text.to_owned()).into_response())
+    Ok((headers, json.ok_or_else(none)?.as_str().to_owned()).into_response())
 }

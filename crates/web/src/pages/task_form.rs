@@ -42,6 +42,20 @@ pub(crate) fn parameters(text: &str) -> Result<Json, FormError> {
     })
 }
 
+/// Reads the payload of a signal, any JSON value; empty is `null`.
+pub(crate) fn payload(text: &str) -> Result<Json, FormError> {
+    let text = text.replace("\r\n", "\n");
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Json::null());
+    }
+    Json::parse(text).map_err(|bad| FormError {
+        field: "payload",
+        why: bad.to_string(),
+        excerpt: excerpt(text, &bad),
+    })
+}
+
 /// The invalid line, and a mark below the position.
 fn excerpt(text: &str, bad: &InvalidJson) -> Option<String> {
     const AROUND: usize = 40;
@@ -123,16 +137,34 @@ impl FormField<'_> {
 
 /// The text area of the parameters.
 pub(crate) fn parameters_field(value: &str, hint: &str, error: Option<&FormError>) -> Markup {
-    let wrong = error.filter(|error| error.field == "parameters");
-    html! {
-        div .wide {
-            label for="parameters" { "Parameters (a JSON object)" }
-            textarea #parameters name="parameters" rows="8" spellcheck="false"
-                     aria-describedby="about-parameters" aria-invalid=[wrong.map(|_| "true")] {
-                // The first line break of a text area is not part of it.
-                "\n" (value)
+    let (name, label) = ("parameters", "Parameters (a JSON object)");
+    JsonField { id: name, name, label, hint, value, rows: 8 }.show(error)
+}
+
+/// A text area for JSON.
+pub(crate) struct JsonField<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) name: &'static str,
+    pub(crate) label: &'a str,
+    pub(crate) hint: &'a str,
+    pub(crate) value: &'a str,
+    pub(crate) rows: u32,
+}
+
+impl JsonField<'_> {
+    pub(crate) fn show(&self, error: Option<&FormError>) -> Markup {
+        let wrong = error.filter(|error| error.field == self.name);
+        let about = format!("about-{}", self.id);
+        html! {
+            div .wide {
+                label for=(self.id) { (self.label) }
+                textarea id=(self.id) name=(self.name) rows=(self.rows) spellcheck="false"
+                         aria-describedby=(about) aria-invalid=[wrong.map(|_| "true")] {
+                    // The first line break of a text area is not part of it.
+                    "\n" (self.value)
+                }
+                (hint_or_error(&about, self.hint, wrong))
             }
-            (hint_or_error("about-parameters", hint, wrong))
         }
     }
 }
@@ -179,6 +211,14 @@ mod tests {
             wrong("{\"a\": \"\\u0000\"}").excerpt.as_deref(),
             Some("{\"a\": \"\\u0000\"}\n       ^")
         );
+    }
+
+    #[test]
+    fn payload_is_any_json() {
+        assert_eq!(payload(" ").unwrap().as_str(), "null");
+        assert_eq!(payload("\"ada\"\r\n").unwrap().as_str(), "\"ada\"");
+        let error = payload("{\"by\": ada}").unwrap_err();
+        assert_eq!((error.field, error.excerpt.is_some()), ("payload", true));
     }
 
     #[test]

@@ -64,6 +64,11 @@ async fn invalid_fields_have_a_pointer() {
         (r#"{"class":"a","retry":{"maximum":-1}}"#, "/retry/maximum", "from 0 up"),
         (r#"{"class":"a","retry":{"max":1}}"#, "/retry/max", "known: maximum"),
         (r#"{"class":"a","retry":{"jitter":2}}"#, "/retry/jitter", "from 0 to 1"),
+        (
+            r#"{"class":"a","retry":{"restart_after_progress":1}}"#,
+            "/retry/restart_after_progress",
+            "true or false",
+        ),
         (r#"{"class":"a","retry":{"factor":"2"}}"#, "/retry/factor", "found a string"),
         (r#"{"class":"a","reason":"x"}"#, "/reason", "Unknown field"),
     ] {
@@ -208,11 +213,12 @@ async fn other_errors_are_problem_details() {
     assert_eq!(client.get("/api/v1/tasks").await.ok()["tasks"], json!([]));
 }
 
-const QUERIES: [(&str, &[&str]); 11] = [
+const QUERIES: [(&str, &[&str]); 12] = [
     ("/tasks", &["filter", "before", "limit"]),
     ("/tasks/1", &[]),
     ("/tasks/1/logs", &["attempt", "after", "limit"]),
     ("/tasks/1/why", &[]),
+    ("/tasks/1/steps", &[]),
     ("/flows/a", &["after", "limit"]),
     ("/errors", &["filter", "before", "limit"]),
     ("/checks", &["depth"]),

@@ -91,10 +91,12 @@ fn follow<'a>(description: &'a Value, reference: &str) -> &'a Value {
 #[tokio::test]
 async fn enums_list_every_token() {
     use task_engine_core::cancel::CancelOutcome;
+    use task_engine_core::display::StepState;
     use task_engine_core::instance::InstanceState;
     use task_engine_core::progress::LogLevel;
     use task_engine_core::schedule::Overlap;
     use task_engine_core::schedule::history::ScheduleEventKind;
+    use task_engine_core::step::{SignalStatus, StepKind};
     use task_engine_core::task::{ExecutionStatus, TaskStatus};
     use task_engine_core::unique::OnConflict;
     use task_engine_operations::OperationOutcome;
@@ -136,6 +138,10 @@ async fn enums_list_every_token() {
     ];
     let creations = [OperationOutcome::Created, OperationOutcome::Kept, OperationOutcome::Replaced];
     let verdicts = [Verdict::Ok, Verdict::Unknown, Verdict::Warning, Verdict::Wrong];
+    let (accepted, mut refused): (Vec<_>, Vec<_>) =
+        SignalStatus::ALL.into_iter().partition(|status| status.is_accepted());
+    // Its status is 404.
+    refused.retain(|status| *status != SignalStatus::NotFound);
     let overlaps = [Overlap::Allow, Overlap::Skip, Overlap::Wait];
     // By the schema, or by the end of the pointer.
     let known = [
@@ -156,6 +162,10 @@ async fn enums_list_every_token() {
         ("/Overlap", tokens(overlaps)),
         ("/overlap", tokens(overlaps)),
         ("/kind", tokens(events)),
+        ("/StepKind", tokens(StepKind::ALL)),
+        ("/StepState", tokens(StepState::ALL)),
+        ("/SignalReport/properties/status", tokens(accepted)),
+        ("/Error/properties/outcome", tokens(refused)),
         ("/Role", tokens(Role::ALL)),
         ("/sampled_fields/items", tokens(["last_error"])),
         ("/depth/schema", tokens(["quick", "standard"])),
@@ -246,6 +256,7 @@ async fn filled() -> (Tables, Client) {
     client.post("/api/v1/tasks", &tasks).await.ok();
     async fn work(work: Work, cx: Context<()>) -> Result<Value, Failure> {
         cx.log("one line");
+        cx.step("count", || async { Ok::<_, Failure>(1) }).await?;
         cx.progress(50.0, "half");
         if work.fails { Err(Failure::no_retry("no")) } else { Ok(json!({"n": 1})) }
     }
@@ -286,6 +297,11 @@ async fn responses_match_their_schemas() {
         ("GET", "/tasks/{id=1}/logs", ""),
         ("GET", "/tasks/{id=1}/why", ""),
         ("GET", "/tasks/{id=3}/why", ""),
+        ("GET", "/tasks/{id=1}/steps", ""),
+        ("POST", "/tasks/{id=1}/rerun", r#"{"from":"count"}"#),
+        ("POST", "/tasks/{id=3}/signals/{name=approved}", r#"{"by":"ada"}"#),
+        ("POST", "/signals", r#"{"class":"a","key":"k","name":"approved","payload":1}"#),
+        ("GET", "/tasks/{id=3}/steps", ""),
         ("PATCH", "/tasks/{id=3}", r#"{"priority":5}"#),
         ("POST", "/tasks/{id=3}/retry", "{}"),
         ("POST", "/tasks/{id=3}/rerun", r#"{"reason":"again"}"#),

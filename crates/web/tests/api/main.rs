@@ -6,6 +6,7 @@ mod client;
 mod creation;
 mod description;
 mod disconnect;
+mod durable;
 mod events;
 mod large_lists;
 mod login;

@@ -9,4 +9,5 @@ mod hostile;
 mod lists;
 mod operations;
 mod site;
+mod steps;
 mod task_page;

@@ -1,4 +1,4 @@
-//! An engine or a producer for the fault tests. Its one argument is JSON
+//! An engine, a producer or a sender of signals for the fault tests. Its one argument is JSON
 //! (`task_engine_faults::commands`). It ends when its standard input is closed, so a
 //! killed test leaves no process.
 
@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use task_engine_faults::commands::ProgramCommand;
-use task_engine_faults::{engine, producer};
+use task_engine_faults::{engine, producer, signaller};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -20,6 +20,7 @@ async fn main() -> ExitCode {
     let done = match serde_json::from_str(&config) {
         Ok(ProgramCommand::Run(config)) => engine::run(config).await,
         Ok(ProgramCommand::Produce(config)) => producer::run(config).await,
+        Ok(ProgramCommand::Signal(config)) => signaller::run(config).await,
         Err(error) => Err(format!("one argument is needed, an config as JSON: {error}")),
     };
     match done {

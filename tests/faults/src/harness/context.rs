@@ -6,19 +6,21 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use task_engine::{NewTask, Store, StoreError, TaskId, TaskStatus};
+use task_engine::{NewTask, Store, StoreError, Task as _, TaskId, TaskStatus};
 use task_engine_core::task::TaskListQuery;
 use task_engine_test_harness::{TestServer, wait_within};
 use tempfile::TempDir;
 
-use crate::check::{Evidence, broken};
-use crate::commands::{EngineConfig, ProducerConfig, ProgramCommand, TaskSpec};
+use crate::check::{DurableEvidence, Evidence, broken};
+use crate::commands::{EngineConfig, ProducerConfig, ProgramCommand, SignallerConfig, TaskSpec};
+use crate::durable::{Part, Process};
 use crate::engine::open;
 use crate::harness::supervisor::{EngineProcessOptions, EngineSupervisor};
 use crate::harness::usage::UsageMonitor;
 use crate::history::History;
 use crate::producer::confirm;
 use crate::registry::StoreKind;
+use crate::step_witness::{StepLine, read_lines, steps_file};
 use crate::witness::Witness;
 
 /// Generous, for loaded machines. Only a hang takes this long.
@@ -206,7 +208,23 @@ impl TestContext {
     }
 
     fn produce_as(&mut self, config: ProducerConfig) {
-        let config = serde_json::to_string(&ProgramCommand::Produce(config)).expect("JSON");
+        self.run_producer(&ProgramCommand::Produce(config));
+    }
+
+    /// Starts a sender of signals to this many durable tasks; it counts as a producer.
+    pub fn send_signals(&mut self, count: usize) {
+        let (acks, signals) = (self.path("acks"), self.path("signals"));
+        let database = self.database.clone();
+        self.run_producer(&ProgramCommand::Signal(SignallerConfig {
+            database,
+            acks,
+            signals,
+            count,
+        }));
+    }
+
+    fn run_producer(&mut self, command: &ProgramCommand) {
+        let config = serde_json::to_string(command).expect("JSON");
         let mut command = self.engines.command(&[]);
         let child = command.arg(config).stderr(self.engines.log("producer")).spawn();
         self.producers.push(child.expect("a producer"));
@@ -230,6 +248,26 @@ impl TestContext {
     #[must_use]
     pub fn witness(&self) -> Witness {
         Witness::read(&std::fs::read_to_string(self.path("witness")).unwrap_or_default())
+    }
+
+    /// The lines of durable tasks so far.
+    #[must_use]
+    pub fn step_lines(&self) -> Vec<StepLine> {
+        read_lines(&steps_file(&self.path("witness")))
+    }
+
+    fn durable_evidence(&self, store: &dyn Store, history: &History) -> DurableEvidence {
+        let classes = [Process::CLASS, Part::CLASS];
+        let tasks = history.tasks.values().filter(|task| classes.contains(&task.class.as_str()));
+        let stored = tasks.map(|task| {
+            let steps = self.block_on(store.steps(TaskId(task.id)));
+            (task.id, steps.expect("the steps are read"))
+        });
+        DurableEvidence {
+            stored: stored.collect(),
+            steps: self.step_lines(),
+            signals: read_lines(&self.path("signals")),
+        }
     }
 
     /// How many attempts have ended so far.
@@ -370,6 +408,7 @@ impl TestContext {
         let whole = acks.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         evidence.acks = whole.filter_map(|line| line.trim_end().parse().ok()).collect();
         evidence.witness = self.witness();
+        evidence.durable = self.durable_evidence(&*store, &evidence.history);
         evidence.dead = self.engines.dead();
         evidence.workers = self.engines.workers();
         let broken = broken(&evidence);

@@ -2,6 +2,7 @@
 
 pub mod clocks;
 pub mod deaths;
+pub mod durable;
 pub mod files;
 pub mod network;
 pub mod operators;

@@ -80,6 +80,7 @@ pub(super) struct RetryTable {
     pub(super) factor: Option<Factor<1, 1000>>,
     pub(super) cap: Option<PositiveDuration>,
     pub(super) jitter: Option<Factor<0, 1>>,
+    pub(super) restart_after_progress: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

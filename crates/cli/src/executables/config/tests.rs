@@ -45,7 +45,7 @@ pass_env = ["NOT_SET_ANYWHERE"]
 folder = "tmp"
 timeout = 90
 grace = "2s"
-retry = { maximum = 3, first_delay = "10s", factor = 1.5, cap = "1h", jitter = 1 }
+retry = { maximum = 3, first_delay = "10s", factor = 1.5, cap = "1h", jitter = 1, restart_after_progress = false }
 queue = "mail"
 priority = -5
 result_bytes = 100
@@ -54,6 +54,7 @@ result_bytes = 100
     let ExecutableMode::Lines(worker) = &class.mode else { panic!("{class:?}") };
     assert_eq!((worker.processes, worker.concurrency, worker.slots()), (2, 8, 16));
     assert_eq!((class.retry.maximum, class.retry.factor, class.retry.jitter), (3, 1.5, 1.0));
+    assert!(!class.retry.restart_after_progress);
     assert_eq!((class.queue.as_deref(), class.priority), (Some("mail"), -5));
     assert_eq!(class.result_bytes, 100);
     assert!(class.program().environment.contains(&("A".to_owned(), "1".to_owned())));

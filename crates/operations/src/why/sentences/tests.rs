@@ -1,4 +1,5 @@
 use super::*;
+use task_engine_core::task::TaskId;
 use task_engine_store::lock::BlockingSession;
 
 #[test]
@@ -9,6 +10,10 @@ fn reasons_have_texts() {
     let offer = |name: &str, names: &[&str]| EngineOffer {
         instance: name.to_owned(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let children = |ids: &[i64]| -> Vec<_> {
+        let open = |id: &i64| OpenChild { id: TaskId(*id), status: TaskStatus::Waiting };
+        ids.iter().map(open).collect()
     };
     for (reason, text) in [
         (
@@ -26,6 +31,38 @@ fn reasons_have_texts() {
                 because: "rate limit reached".into(),
             },
             "it is snoozed until 2026-12-24 17:01:00.000 +00:00 (in 1 min): rate limit reached",
+        ),
+        (
+            Reason::WaitingForSignal {
+                task_id: TaskId(7),
+                signal: "it's approved".into(),
+                until: at("2026-12-24T17:01:00Z"),
+            },
+            r"it waits for signal it's approved until 2026-12-24 17:01:00.000 +00:00 (in 1 min); send it with `task-engine signal 7 'it'\''s approved'`",
+        ),
+        (
+            Reason::Sleeping { step: "cooldown".into(), until: at("2026-12-24T17:01:00Z") },
+            "it sleeps (cooldown) until 2026-12-24 17:01:00.000 +00:00 (in 1 min)",
+        ),
+        (
+            Reason::WaitingForChildren {
+                children: 3,
+                open: count(1, false),
+                some: children(&[12]),
+            },
+            "it waits for 3 child tasks, 1 not ended: 12 (waiting)",
+        ),
+        (
+            Reason::WaitingForChildren {
+                children: 9_000,
+                open: count(1_000, true),
+                some: children(&[12, 13]),
+            },
+            "it waits for 9000 child tasks, 1,000+ not ended: 12 (waiting), 13 (waiting), …",
+        ),
+        (
+            Reason::WaitingForChildren { children: 1, open: count(0, false), some: vec![] },
+            "it waits for 1 child task; all have ended, and it continues soon",
         ),
         (
             Reason::UnknownClass {

@@ -12,12 +12,20 @@ use crate::chart::{self, TimelineBar};
 /// The last attempts that are drawn.
 const ATTEMPTS_MAX: usize = 20;
 
-pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
-    let (bars, skipped) = bars(task, due_at, now);
+/// `horizon`: nothing is drawn after it.
+pub(super) fn show(
+    app: &App,
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> Markup {
+    let (bars, skipped) = bars(task, due_at, now, horizon);
+    let rows: Vec<_> = (skipped..task.executions.len()).map(|at| format!("#{}", at + 1)).collect();
     let about = "Executions over time; the table below has the same as text";
     html! {
         figure .gantt {
-            (chart::timeline(&bars, skipped + 1, &app.zone, about))
+            (chart::timeline(&bars, &rows, &app.zone, about))
             figcaption .legend {
                 span { i .wait {} "due" }
                 span { i .off {} "backoff" }
@@ -31,7 +39,12 @@ pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timest
 }
 
 /// The bars, and how many attempts were left out.
-fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<TimelineBar>, usize) {
+fn bars(
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> (Vec<TimelineBar>, usize) {
     let skipped = task.executions.len().saturating_sub(ATTEMPTS_MAX);
     let mut bars = Vec::new();
     // When the attempt became due; unknown after an operator retried the task.
@@ -61,7 +74,11 @@ fn bars(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> (Vec<TimelineB
         }
         if let (Some(stopped), Some(retry_at)) = (execution.stopped_at, execution.retry_at) {
             let snoozed = execution.status == ExecutionStatus::Snoozed;
-            add("off", stopped, retry_at, if snoozed { "snoozed" } else { "backed off" });
+            // A signal or the end of child tasks resumes a task before its time.
+            let resumed =
+                task.executions.get(n + 1).and_then(|next| next.started_at.or(next.stopped_at));
+            let until = retry_at.min(resumed.unwrap_or(horizon));
+            add("off", stopped, until, if snoozed { "snoozed" } else { "backed off" });
         }
         for late in task.late_results.iter().filter(|late| late.attempt == execution.attempt) {
             add("late", late.arrived_at, late.arrived_at, "late result");

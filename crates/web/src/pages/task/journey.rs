@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
+use task_engine_core::display::StepEntry;
+use task_engine_core::step::StepKind;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::{TaskDetails, TaskStatus};
 
@@ -25,10 +27,16 @@ enum StepState {
     Future,
 }
 
-pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
+pub(super) fn show(
+    app: &App,
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    open: Option<&StepEntry>,
+) -> Markup {
     html! {
         ol #journey .journey data-live aria-label="States" {
-            @for step in steps(task, due_at, now) {
+            @for step in steps(task, due_at, now, open) {
                 li .future[step.state == StepState::Future]
                    aria-current=[(step.state == StepState::Current).then_some("step")] {
                     // No icon: not a status of a task.
@@ -42,7 +50,13 @@ pub(super) fn show(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timest
     }
 }
 
-fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<JourneyStep> {
+/// `open`: the step that suspends the task.
+fn steps(
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    open: Option<&StepEntry>,
+) -> Vec<JourneyStep> {
     use StepState::{Current, Future, Past};
     let row = &task.row;
     let step =
@@ -80,14 +94,24 @@ fn steps(task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Vec<JourneySt
     }
     if row.status == TaskStatus::Waiting {
         let last = task.executions.last().map(|execution| execution.status);
-        let label = match last {
-            Some(ExecutionStatus::Snoozed) => "snoozed".to_owned(),
-            _ => format!("waiting for retry {}", row.retry_number),
+        let (label, at) = match (last, open) {
+            (Some(ExecutionStatus::Snoozed), Some(open)) => suspended(open),
+            (Some(ExecutionStatus::Snoozed), None) => ("snoozed".to_owned(), None),
+            _ => (format!("waiting for retry {}", row.retry_number), None),
         };
-        steps.push(step("waiting", &label, Some(row.scheduled_at), Current));
+        steps.push(step("waiting", &label, at.or(Some(row.scheduled_at)), Current));
         steps.push(step("off", "running", None, Future));
     } else {
         steps.push(step(row.status.as_str(), row.status.as_str(), Some(row.updated_at), Current));
     }
     steps
+}
+
+/// What a suspended task waits for, and until when; children have no deadline, so since when.
+fn suspended(open: &StepEntry) -> (String, Option<Timestamp>) {
+    match open.kind {
+        StepKind::Sleep => ("sleeping".to_owned(), open.until),
+        StepKind::Call => ("waiting for child tasks".to_owned(), Some(open.started_at)),
+        _ => ("waiting for a signal".to_owned(), open.until),
+    }
 }

@@ -71,7 +71,7 @@ fn every_phase_has_a_bar() {
         execution(2, None, Some(16), None),
         execution(3, Some(20), None, None),
     ]);
-    let (bars, skipped) = bars(&task, at(1), at(30));
+    let (bars, skipped) = bars(&task, at(1), at(30), Timestamp::MAX);
     let drawn: Vec<_> = bars
         .iter()
         .map(|bar| {
@@ -96,7 +96,18 @@ fn every_phase_has_a_bar() {
 #[test]
 fn only_the_last_attempts_are_drawn() {
     let all = (1..=50).map(|n| execution(n, Some(n.into()), Some(n.into()), None)).collect();
-    let (bars, skipped) = bars(&task(all), at(0), at(60));
+    let (bars, skipped) = bars(&task(all), at(0), at(60), Timestamp::MAX);
     assert_eq!(skipped, 30);
     assert_eq!(bars.iter().map(|bar| bar.row).max(), Some(19));
+}
+
+#[test]
+fn suspension_ends_with_next_attempt() {
+    let task = task(vec![
+        execution(1, Some(2), Some(5), Some(1000)),
+        execution(2, Some(20), Some(25), Some(2000)),
+    ]);
+    let (bars, _) = bars(&task, at(1), at(30), at(30));
+    let off: Vec<_> = bars.iter().filter(|bar| bar.class == "off").collect();
+    assert_eq!([off[0].until, off[1].until], [at(20), at(30)]);
 }
