@@ -51,6 +51,10 @@ fn record(id: i64, class: &str, context: &str, executions: Vec<ExecutionRecord>)
         progress: vec![],
         logs: vec![],
         cancellations: vec![],
+        steps: vec![],
+        signals: vec![],
+        depends_on: vec![],
+        suspended: None,
     }
 }
 
