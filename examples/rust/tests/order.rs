@@ -43,10 +43,10 @@ impl Scene {
     async fn recorded(&self) -> Recorded {
         let stored = self.tasks.store().steps(self.id).await.unwrap();
         let mut all: Recorded = stored.steps.into_iter().map(|step| step.name).collect();
-        let children = all.remove("ship");
-        let tasks = self.tasks.list(&TaskListQuery::default()).await.unwrap();
-        let shipped = |status| status == TaskStatus::Stopped;
-        if children && tasks.iter().any(|task| task.class == "ship" && shipped(task.status)) {
+        all.remove("ship");
+        let (status, class) = (Some(TaskStatus::Stopped), Some("ship".to_owned()));
+        let shipped = TaskListQuery { status, class, limit: 1, ..TaskListQuery::default() };
+        if !self.tasks.list(&shipped).await.unwrap().is_empty() {
             all.insert("ship".to_owned());
         }
         all
