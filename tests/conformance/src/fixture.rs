@@ -216,7 +216,12 @@ impl TestEngine {
 
     /// Claims exactly this many tasks in one claim.
     pub async fn claim(&mut self, count: usize) -> Vec<TestAttempt> {
-        let (holds, rest) = self.claim_up_to(count).await;
+        let (mut holds, mut rest) = self.claim_up_to(count).await;
+        // A row was replaced at this moment: asked again, as an engine does.
+        while holds.is_empty() && count > 0 && rest == ClaimRest::Contended {
+            tokio::task::yield_now().await;
+            (holds, rest) = self.claim_up_to(count).await;
+        }
         assert_eq!(holds.len(), count, "claimed; the rest: {rest:?}");
         holds
     }
