@@ -103,10 +103,7 @@ impl BenchDatabase {
 
     /// Removes the tasks of the last measurement.
     pub(crate) async fn clear(&self, settings: &BenchSettings) -> Result<(), BenchError> {
-        let keep = Keep {
-            rows: settings.inserts_tasks(),
-            dead_rows: settings.hold_snapshot,
-        };
+        let keep = Keep { rows: settings.inserts_tasks(), dead_rows: settings.hold_snapshot };
         match self {
             Self::Postgres(database) => database.clear(keep).await,
             Self::Sqlite(database) => database.clear(keep).await,

@@ -20,7 +20,7 @@ use task_engine::{
 use tokio::sync::{Notify, watch};
 
 use crate::durable_tasks::{
-    CHILD, PARENT, REPLAY, STEPS, SIGNAL, child, parent, replay, signalled, steps,
+    CHILD, PARENT, REPLAY, SIGNAL, STEPS, child, parent, replay, signalled, steps,
 };
 use crate::error::BenchError;
 use crate::event::{CLAIM_COMMAND, Event, now_us};
@@ -165,6 +165,10 @@ impl Reporter {
 
     pub(crate) fn suspended(&self, id: TaskId) {
         emit(Event::Suspended { task_id: id.0 });
+    }
+
+    pub(crate) fn called(&self) {
+        emit(Event::Called { at_us: now_us() });
     }
 
     pub(crate) fn recorded(&self, attempts: usize) {

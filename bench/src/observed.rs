@@ -10,12 +10,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId, TaskStatus};
 use task_engine_core::attempt::{AttemptId, AttemptRecord};
-use task_engine_core::json::Json;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::json::Json;
 use task_engine_core::progress::{LogFilter, LogRow, Report};
 use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt, UnendedAttempt};
@@ -144,7 +144,6 @@ impl DurableStore for ObservedStore {
     forward! {
         fn steps<'a>(id: TaskId) -> TaskSteps;
         fn record_steps<'a>(steps: &'a [NewStep]) -> Vec<StepOutcome>;
-        fn record_call<'a>(call: &'a NewCall) -> StepOutcome;
         fn time_out<'a>(id: AttemptId, claim_id: ClaimId, name: &'a str) -> WaitOutcome;
         fn resume_parents<'a>(ended: &'a [TaskId]) -> u64;
         fn resume_missed<'a>(after: TaskId, limit: u32) -> Option<TaskId>;
@@ -157,6 +156,14 @@ impl DurableStore for ObservedStore {
         fn create_with_steps<'a>(
             task: &'a NewTask, from: TaskId, before_number: u32
         ) -> TaskId;
+    }
+
+    fn record_call<'a>(&'a self, call: &'a NewCall) -> StoreFuture<'a, StepOutcome> {
+        Box::pin(async move {
+            let outcome = self.store.record_call(call).await?;
+            self.reporter.called();
+            Ok(outcome)
+        })
     }
 
     fn suspend<'a>(
