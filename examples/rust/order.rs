@@ -140,7 +140,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let sent = tasks.signal(TaskId(id.parse()?), "approved", &approval).await?;
             println!("{}", sent.status.as_str());
         }
-        ["run"] => tasks.engine(shop).handle(order).handle(ship).run().await?,
+        ["run"] => {
+            tasks.engine(shop).handle(order).handle(ship).run().await?;
+        }
         _ => return Err("write: place ITEM, run, approve ID or refuse ID".into()),
     }
     Ok(())

@@ -301,7 +301,8 @@ async fn execution_spans_have_creator_parent() {
         let found = spans.iter().find(|span| span.name == name && span.parent_id == step.span_id);
         found.unwrap_or_else(|| panic!("{name} in {spans:#?}"))
     };
-    assert_eq!(inside("execute child").trace_id, retry.trace_id);
+    let child = inside("execute child");
+    assert_eq!(child.trace_id, retry.trace_id);
     assert_eq!(inside("step count").attributes["step.name"], "count");
     assert_eq!(child.attributes["correlation_id"], trace_id, "of its flow, not of its own trace");
     let thread = spans.iter().filter(|span| span.name == "inside a thread");

@@ -245,6 +245,9 @@ impl StoreInner {
             running: row.get("running"),
             executions: row.get("executions"),
             schedules: row.get("schedules"),
+            steps: row.get("steps"),
+            signals: row.get("signals"),
+            suspended: row.get("suspended"),
         })
     }
 

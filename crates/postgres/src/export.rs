@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use task_engine_core::json::Json;
+use task_engine_core::step::StepKind;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{
     CancellationRecord, ExecutionRecord, ExportCounts, ExportFilter, ExportHeader, ExportLine,
     ExportSink, FORMAT, FiredRecord, InstanceRecord, LateRecord, LogRecord, PausedQueueRecord,
-    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, SkippedTaskRecord,
-    TaskRecord, WaitingRecord, compact,
+    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, SignalRecord,
+    SkippedTaskRecord, StepRecord, SuspendedRecord, TaskRecord, WaitingRecord, compact,
 };
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
@@ -31,6 +32,10 @@ const LATE_RESULTS: &str = statement(SQL, "late_results");
 const PROGRESS: &str = statement(SQL, "progress");
 const LOGS: &str = statement(SQL, "logs");
 const CANCELLATIONS: &str = statement(SQL, "cancellations");
+const STEPS: &str = statement(SQL, "steps");
+const SIGNALS: &str = statement(SQL, "signals");
+const DEPENDENCIES: &str = statement(SQL, "dependencies");
+const SUSPENDED: &str = statement(SQL, "suspended");
 const SCHEDULES: &str = statement(SQL, "schedules");
 const FIRED_SLOTS: &str = statement(SQL, "fired_slots");
 const SCHEDULE_EVENTS: &str = statement(SQL, "schedule_events");
@@ -221,12 +226,50 @@ impl ExportReader<'_> {
                 });
             }
         }
+        self.durable(range, &mut page).await?;
         let with_status = page.into_values().map(|mut task| {
             task.status = task.place().ok_or_else(|| task.nowhere())?;
             let why = unreadable.remove(&task.id);
             Ok((task, why))
         });
         with_status.collect()
+    }
+
+    async fn durable(
+        &self,
+        range: (i64, i64),
+        page: &mut BTreeMap<i64, TaskRecord>,
+    ) -> Result<(), StoreError> {
+        for row in &self.ask(STEPS, &[&range.0, &range.1]).await? {
+            if let Some(task) = of(page, row) {
+                task.steps.push(step(row)?);
+            }
+        }
+        for row in &self.ask(SIGNALS, &[&range.0, &range.1]).await? {
+            if let Some(task) = of(page, row) {
+                task.signals.push(SignalRecord {
+                    name: read(row, "name"),
+                    payload: compact(read::<Json>(row, "payload").as_str()),
+                    sent_at: read(row, "sent_at"),
+                    timed_out: read(row, "timed_out"),
+                });
+            }
+        }
+        for row in &self.ask(DEPENDENCIES, &[&range.0, &range.1]).await? {
+            if let Some(task) = of(page, row) {
+                task.depends_on.push(read(row, "depends_on"));
+            }
+        }
+        for row in &self.ask(SUSPENDED, &[&range.0, &range.1]).await? {
+            if let Some(task) = of(page, row) {
+                let suspended = SuspendedRecord {
+                    signals: read(row, "signals"),
+                    watching: read(row, "watching"),
+                };
+                task.set_suspended(read(row, "attempt"), suspended);
+            }
+        }
+        Ok(())
     }
 
     async fn schedule(&self, row: &Row) -> Result<ScheduleRecord, StoreError> {
@@ -323,7 +366,26 @@ fn task(row: &Row, held: &HashMap<i64, RunningRecord>) -> TaskRecord {
         progress: Vec::new(),
         logs: Vec::new(),
         cancellations: Vec::new(),
+        steps: Vec::new(),
+        signals: Vec::new(),
+        depends_on: Vec::new(),
+        suspended: None,
     }
+}
+
+fn step(row: &Row) -> Result<StepRecord, StoreError> {
+    let (name, kind): (String, &str) = (read(row, "name"), row.get("kind"));
+    let unknown = || StoreError::Refused(format!("step {name} is of an unknown kind: {kind}"));
+    Ok(StepRecord {
+        kind: StepKind::from_name(kind).ok_or_else(unknown)?,
+        name,
+        number: read(row, "number"),
+        attempt: read(row, "attempt"),
+        result: json(row, "result"),
+        until: read(row, "until"),
+        started_at: read(row, "started_at"),
+        recorded_at: read(row, "recorded_at"),
+    })
 }
 
 fn execution(row: &Row) -> ExecutionRecord {

@@ -34,6 +34,10 @@ const LATE_RESULTS: &str = statement(SQL, "late_results");
 const PROGRESS: &str = statement(SQL, "execution_progress");
 const LOGS: &str = statement(SQL, "execution_logs");
 const CANCELLATIONS: &str = statement(SQL, "cancellations");
+const STEPS: &str = statement(SQL, "steps");
+const SIGNALS: &str = statement(SQL, "signals");
+const DEPENDENCIES: &str = statement(SQL, "dependencies");
+const SUSPENDED: &str = statement(SQL, "suspended");
 const UNIQUE_TASKS: &str = statement(SQL, "unique_tasks");
 const SCHEDULES: &str = statement(SQL, "schedules");
 const FIRED_SLOTS: &str = statement(SQL, "fired_slots");
@@ -174,6 +178,8 @@ impl StoreInner {
             (TASKS, &batch.tasks),
             (WAITING, &batch.tasks),
             (UNIQUE_TASKS, &batch.tasks),
+            (DEPENDENCIES, &batch.tasks),
+            (SUSPENDED, &batch.tasks),
             (CLAIMS, &batch.running),
             (CANCEL_REQUESTS, &batch.running),
             (EXECUTIONS, &batch.executions),
@@ -181,6 +187,8 @@ impl StoreInner {
             (PROGRESS, &batch.progress),
             (LOGS, &batch.logs),
             (CANCELLATIONS, &batch.cancellations),
+            (STEPS, &batch.steps),
+            (SIGNALS, &batch.signals),
         ] {
             self.put(transaction, statement, rows).await?;
         }
@@ -232,6 +240,8 @@ struct Batch {
     progress: JsonRows,
     logs: JsonRows,
     cancellations: JsonRows,
+    steps: JsonRows,
+    signals: JsonRows,
     schedules: JsonRows,
     schedule_names: Vec<String>,
     fired_slots: JsonRows,
@@ -283,6 +293,12 @@ impl Batch {
         }
         for row in task.cancellations.drain(..) {
             self.cancellations.push(&row, owner, bytes)?;
+        }
+        for row in task.steps.drain(..) {
+            self.steps.push(&row, owner, bytes)?;
+        }
+        for row in task.signals.drain(..) {
+            self.signals.push(&row, owner, bytes)?;
         }
         if let Some(running) = task.running.take() {
             self.running.push(&running, owner, bytes)?;

@@ -160,7 +160,7 @@ impl StoreInner {
         let mut client = self.connections.work().await?;
         let mut ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
         let mut resumed = 0;
-        // Newly watched children may have ended before the watch was committed.
+        // Watched children may have ended before this was committed: see the statement.
         while !ended.is_empty() {
             let rows = client.query_cached(&self.schema.sql(WATCHING_TASKS), &[&ended]).await;
             let parents: Vec<i64> =

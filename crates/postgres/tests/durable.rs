@@ -239,6 +239,26 @@ async fn second_resume_leaves_parent_to_first() {
     }
 }
 
+/// An engine looks at a parent while its last child ends: the engine of the child leaves the
+/// parent to it, so it has to look again after its commit.
+#[tokio::test]
+async fn resume_looks_again_after_commit() {
+    let mut scene = scene().await;
+    let child = scene.suspend_parent().await;
+    let first = scene.begin("BEGIN").await;
+    let parents = vec![scene.id().0];
+    first.query(statement(DURABLE, "lock_suspended"), &[&parents]).await.unwrap();
+    let row = first.query_one(statement(DURABLE, "resume"), &[&parents]).await.unwrap();
+    assert_eq!(row.get::<_, i64>("resumed"), 0);
+    scene.engine.record(&[child.succeeds()]).await;
+    assert_eq!(scene.fixture.resume_parents(&[child.task_id()]).await, 0);
+    first.batch_execute("COMMIT").await.unwrap();
+    let again: Vec<i64> = row.get("watching");
+    assert_eq!(again, [child.task_id().0]);
+    assert_eq!(scene.fixture.resume_parents(&[child.task_id()]).await, 1);
+    scene.continues().await;
+}
+
 /// The last child ends while a signal wakes its parent in a transaction that rolls back: the
 /// next heartbeat resumes the parent.
 #[tokio::test]

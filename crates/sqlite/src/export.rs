@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use rusqlite::{Params, Row};
 use task_engine_core::json::Json;
-use task_engine_core::task::TaskStatus;
+use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::export::{
     CancellationRecord, ExecutionRecord, ExportCounts, ExportFilter, ExportHeader, ExportLine,
     ExportSink, FORMAT, FiredRecord, InstanceRecord, LateRecord, LogRecord, PausedQueueRecord,
-    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, TaskRecord, WaitingRecord,
-    compact,
+    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, SignalRecord, StepRecord,
+    SuspendedRecord, TaskRecord, WaitingRecord, compact,
 };
 
 use crate::connection_thread::JobTransaction;
@@ -153,6 +153,7 @@ fn task(
         }),
         None => None,
     };
+    let durable = crate::steps::steps(tx, TaskId(id))?;
     let mut task = TaskRecord {
         id,
         status: TaskStatus::Waiting,
@@ -202,7 +203,14 @@ fn task(
                 answer: read(row, 3)?,
             })
         })?,
+        steps: durable.steps.into_iter().map(StepRecord::from).collect(),
+        signals: durable.signals.into_iter().map(SignalRecord::from).collect(),
+        depends_on: all(tx, sql!("operators/export", "dependencies"), id, |row| read(row, 0))?,
+        suspended: None,
     };
+    for (attempt, suspended) in all(tx, sql!("operators/export", "suspended"), id, suspended)? {
+        task.set_suspended(attempt, suspended);
+    }
     task.status = task.place().ok_or_else(|| task.nowhere())?;
     Ok(task)
 }
@@ -221,6 +229,11 @@ fn execution(row: &Row<'_>) -> rusqlite::Result<ExecutionRecord> {
         result: json(row, 8)?,
         error: json(row, 9)?,
     })
+}
+
+fn suspended(row: &Row<'_>) -> rusqlite::Result<(i32, SuspendedRecord)> {
+    let signals = serde_json::from_str(&read::<String>(row, 1)?).unwrap_or_default();
+    Ok((read(row, 0)?, SuspendedRecord { signals, watching: read(row, 2)? }))
 }
 
 fn schedule(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<ScheduleRecord, JobError> {

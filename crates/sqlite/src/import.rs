@@ -249,8 +249,51 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
             ],
         )?;
     }
+    durable(tx, one)?;
     if let Some(key) = one.unique_key().filter(|_| one.has_unique_key) {
         put(tx, sql!("operators/import", "unique_key"), params![one.class, key, id])?;
+    }
+    Ok(())
+}
+
+/// The steps, signals and children of a task.
+fn durable(tx: &JobTransaction<'_>, one: &TaskRecord) -> Result<(), JobError> {
+    let id = one.id;
+    for step in &one.steps {
+        put(
+            tx,
+            sql!("operators/import", "step"),
+            params![
+                id,
+                step.name,
+                step.number,
+                step.attempt,
+                step.kind.as_str(),
+                text(step.result.as_ref()),
+                micros(step.until),
+                step.started_at.as_microsecond(),
+                step.recorded_at.as_microsecond(),
+            ],
+        )?;
+    }
+    for signal in &one.signals {
+        let (payload, sent_at) = (signal.payload.as_str(), signal.sent_at.as_microsecond());
+        put(
+            tx,
+            sql!("operators/import", "signal"),
+            params![id, signal.name, payload, sent_at, signal.timed_out],
+        )?;
+    }
+    for child in &one.depends_on {
+        put(tx, sql!("operators/import", "dependency"), params![id, child])?;
+    }
+    if let (Some(suspended), Some(waiting)) = (&one.suspended, one.waiting) {
+        let signals = serde_json::to_string(&suspended.signals)?;
+        put(
+            tx,
+            sql!("operators/import", "suspended"),
+            params![id, waiting.attempt, signals, suspended.watching],
+        )?;
     }
     Ok(())
 }

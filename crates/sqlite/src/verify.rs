@@ -41,8 +41,16 @@ pub(crate) fn verify(tx: &JobTransaction<'_>) -> Result<Vec<Violation>, JobError
             violations.push(kind.violation(violation?));
         }
     }
+    violations.extend(not_resumed(tx)?);
     violations.extend(unreadable(tx)?);
     Ok(violations)
+}
+
+fn not_resumed(tx: &JobTransaction<'_>) -> Result<Vec<Violation>, JobError> {
+    let mut statement = tx.db.prepare(sql!("operators/verify", "not_resumed"))?;
+    let messages = statement.query_map([tx.now()], |row| row.get::<_, String>(0))?;
+    let violations = messages.map(|message| Ok(ViolationKind::TaskNotResumed.violation(message?)));
+    violations.collect()
 }
 
 /// Values that no engine can read. The tables refuse most of them, but a file
@@ -71,6 +79,9 @@ pub(crate) fn inventory(tx: &JobTransaction<'_>) -> Result<Inventory, JobError> 
             running: row.get(2)?,
             executions: row.get(3)?,
             schedules: row.get(4)?,
+            steps: row.get(5)?,
+            signals: row.get(6)?,
+            suspended: row.get(7)?,
         })
     })?)
 }

@@ -4,6 +4,57 @@ mod common;
 
 use common::{Engine, File, task};
 
+/// Task 1 is suspended and watches task 2, which is held.
+const SUSPENDED: &str = "
+    INSERT INTO task_engine_ended_executions (task_id, attempt, retry_number, stopped_at, error, retry_at)
+        VALUES (1, 1, 0, 0, '{}', 1);
+    UPDATE task_engine_waiting_tasks SET attempt = 2;
+    INSERT INTO task_engine_task_dependencies VALUES (1, 2), (1, 77);
+    INSERT INTO task_engine_suspended_tasks VALUES (1, 1, '[\"paid\"]', 2);
+    UPDATE task_engine_instances SET started_at = 0;";
+
+/// `events` are rows as of some seconds ago.
+async fn violations_of_suspended(events: &str, seconds_ago: i64) -> Vec<String> {
+    let file = File::with_tables().await;
+    let store = file.open();
+    store.create(&[task("work").after(std::time::Duration::from_secs(60))]).await.unwrap();
+    store.create(&[task("work")]).await.unwrap();
+    Engine::register(&store, "a").await.claim(1).await;
+    file.connect().execute_batch(SUSPENDED).unwrap();
+    assert_eq!(store.verify().await.unwrap(), []);
+    let at = format!("(unixepoch() - {seconds_ago}) * 1000000");
+    file.connect().execute_batch(&events.replace("$at", &at)).unwrap();
+    let violations = store.verify().await.unwrap();
+    let kinds: Vec<_> = violations.iter().map(|one| one.kind.as_str()).collect();
+    assert!(kinds.iter().all(|kind| *kind == "task_not_resumed"), "{violations:?}");
+    violations.into_iter().map(|one| one.message).collect()
+}
+
+#[tokio::test]
+async fn verify_finds_tasks_not_resumed() {
+    let signal = "INSERT INTO task_engine_signals VALUES (1, 'paid', 'null', $at, 0);";
+    let child = "INSERT INTO task_engine_ended_executions
+            (task_id, attempt, retry_number, stopped_at, ends_task)
+        VALUES (2, 1, 0, $at, 'stopped');";
+    for (event, what) in [(signal, "its signal paid was sent"), (child, "its child 2 ended")] {
+        let expected = format!("task 1 still waits, although {what} more than a minute ago");
+        assert_eq!(violations_of_suspended(event, 90).await, [expected]);
+        // A moment after the event, or without an engine that resumes it, it may wait.
+        assert_eq!(violations_of_suspended(event, 5).await, [""; 0]);
+        for harmless in [
+            "UPDATE task_engine_instances SET stopped_at = 1",
+            "UPDATE task_engine_instances SET started_at = unixepoch() * 1000000",
+            "UPDATE task_engine_waiting_tasks SET due_at = 0",
+            "UPDATE task_engine_suspended_tasks SET attempt = 0",
+        ] {
+            let events = format!("{event} {harmless}");
+            assert_eq!(violations_of_suspended(&events, 90).await, [""; 0], "{harmless}");
+        }
+    }
+    let other = signal.replace("'paid'", "'other'");
+    assert_eq!(violations_of_suspended(&other, 90).await, [""; 0]);
+}
+
 #[tokio::test]
 async fn verify_describes_every_violation() {
     let lost = "DELETE FROM task_engine_waiting_tasks";

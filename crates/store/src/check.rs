@@ -159,6 +159,10 @@ pub struct Inventory {
     pub running: i64,
     pub executions: i64,
     pub schedules: i64,
+    pub steps: i64,
+    pub signals: i64,
+    /// Waiting tasks that a signal or the end of a child wakes.
+    pub suspended: i64,
 }
 
 /// The waiting tasks of one class in one queue.

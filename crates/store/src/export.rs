@@ -26,9 +26,11 @@ use task_engine_core::schedule::Overlap;
 use task_engine_core::schedule::history::ScheduleEventKind;
 use task_engine_core::task::{TaskOptions, TaskStatus};
 
+mod durable;
 mod file;
 mod import;
 
+pub use durable::{SignalRecord, StepRecord, SuspendedRecord};
 pub use file::{ExportFile, InvalidLine};
 pub use import::{IdShift, ImportIds, ImportOutcome};
 
@@ -179,6 +181,18 @@ pub struct TaskRecord {
     pub logs: Vec<LogRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancellations: Vec<CancellationRecord>,
+    /// In the order of their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<SignalRecord>,
+    /// The tasks that it waits for, in order. A filter may have left them out of the file;
+    /// then they count as removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<i64>,
+    /// Set while it waits for a signal or for children.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<SuspendedRecord>,
 }
 
 /// The next attempt.
@@ -388,7 +402,7 @@ impl TaskRecord {
 
     /// The line of this task. If its parameters or its context are beyond the limits of
     /// [`Json`], no store would accept them: the task is left out and the line has the
-    /// reason. Such results and errors are abbreviated.
+    /// reason. Such results, errors and payloads are abbreviated.
     #[must_use]
     pub fn into_line(mut self) -> ExportLine {
         let asked = [("parameters", &self.parameters), ("context", &self.context)];
@@ -401,7 +415,9 @@ impl TaskRecord {
         }
         let ended = self.executions.iter_mut().flat_map(|e| [&mut e.result, &mut e.error]);
         let late = self.late_results.iter_mut().flat_map(|l| [&mut l.result, &mut l.error]);
-        for json in ended.chain(late).flatten() {
+        let steps = self.steps.iter_mut().map(|step| &mut step.result);
+        let signals = self.signals.iter_mut().map(|signal| &mut signal.payload);
+        for json in ended.chain(late).chain(steps).flatten().chain(signals) {
             if let Err(why) = Json::parse(json.as_str()) {
                 *json = Json::unreadable(&why.to_string());
             }
@@ -442,16 +458,15 @@ impl TaskRecord {
         if next.is_some_and(|next| next <= last) {
             return wrong(format!("its next attempt is not after attempt {last}"));
         }
-        let ended = |attempt| self.executions.iter().any(|e| e.attempt == attempt);
-        let runs = |attempt| self.running.is_some_and(|r| r.attempt == attempt);
         let reporting =
             self.progress.iter().map(|p| p.attempt).chain(self.logs.iter().map(|l| l.attempt));
-        if let Some(attempt) = reporting.into_iter().find(|a| !ended(*a) && !runs(*a)) {
+        let never_was = |attempt: &i32| !self.has_ended(*attempt) && !self.runs(*attempt);
+        if let Some(attempt) = reporting.into_iter().find(never_was) {
             return wrong(format!("attempt {attempt} has said something, but never was"));
         }
         let late = self.late_results.iter().map(|l| l.attempt);
         let cancelled = self.cancellations.iter().map(|c| c.attempt);
-        if let Some(attempt) = late.chain(cancelled).find(|attempt| !ended(*attempt)) {
+        if let Some(attempt) = late.chain(cancelled).find(|attempt| !self.has_ended(*attempt)) {
             return wrong(format!("attempt {attempt} has not ended"));
         }
         if let Some(log) = self.logs.iter().find(|log| log.level.parse::<LogLevel>().is_err()) {
@@ -464,7 +479,15 @@ impl TaskRecord {
         if self.has_unique_key && self.unique_key().is_none() {
             return wrong("it has a unique key that its context does not name".to_owned());
         }
-        Ok(())
+        self.check_durable().or_else(wrong)
+    }
+
+    fn has_ended(&self, attempt: i32) -> bool {
+        self.executions.iter().any(|e| e.attempt == attempt)
+    }
+
+    fn runs(&self, attempt: i32) -> bool {
+        self.running.is_some_and(|r| r.attempt == attempt)
     }
 
     /// The key in its context.

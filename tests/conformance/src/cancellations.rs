@@ -164,7 +164,9 @@ pub async fn cancel_and_retention_leave_whole_tasks(db: &dyn TestDatabase) {
             async move { beating.store.heartbeat(instance).await.expect("heartbeat") },
         )
         .await;
-        assert_eq!(removed, 5, "round {round}");
+        // Tasks that the heartbeat had locked are left for the next time.
+        let rest = other.store.prune(TaskStatus::Cancelled, Duration::ZERO, 1000).await;
+        assert_eq!(removed + rest.expect("prune"), 5, "round {round}");
         assert_eq!(fixture.store.verify().await.expect("verify"), []);
     }
 }

@@ -70,7 +70,7 @@ pub async fn signal_and_timeout_have_one_winner(db: &dyn TestDatabase) {
             time_out(&b, &mine).await
         })
         .await;
-        assert_eq!(fixture.signals(id).await, [decided.clone()], "{round}");
+        assert_eq!(fixture.signals(id).await, std::slice::from_ref(&decided), "{round}");
         match sent {
             SignalStatus::Kept => assert!(!decided.timed_out, "{round}"),
             SignalStatus::TimedOut => assert!(decided.timed_out, "{round}"),

@@ -238,7 +238,7 @@ pub async fn invalid_signal_name_is_refused(db: &dyn TestDatabase) {
     for name in ["", "#2", "a#1", "a#x", "a#2#3", "a\nb", "a\u{0}", &long] {
         let refused = fixture.store.signal(&target, name, &Json::null()).await;
         let Err(StoreError::Refused(message)) = refused else { panic!("{name:?}: {refused:?}") };
-        let expected = format!("invalid name of a signal: {:?}", name);
+        let expected = format!("invalid name of a signal: {name:?}");
         let expected: String = expected.chars().take(100).collect();
         assert!(message.starts_with(&expected), "{message}");
         assert!(message.contains("a name has 1 to 200 bytes"), "{message}");

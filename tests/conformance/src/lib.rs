@@ -17,7 +17,7 @@
 //!   [`schedule_slots`], [`unique_races`], [`watching`],
 //!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`], [`logins`],
 //!   [`rollups`], [`completions`], [`durable_steps`], [`durable_waits`],
-//!   [`durable_children`], [`durable_races`]: the cases, by promise;
+//!   [`durable_children`], [`durable_races`], [`durable_exports`]: the cases, by promise;
 //! - [`everything`]: a store with all kinds of rows;
 //! - [`fixture`], [`durable`], [`waiting`]: helpers.
 
@@ -29,6 +29,7 @@ pub mod completions;
 pub mod creation;
 pub mod durable;
 pub mod durable_children;
+pub mod durable_exports;
 pub mod durable_races;
 pub mod durable_steps;
 pub mod durable_waits;
@@ -437,6 +438,13 @@ macro_rules! suite {
                 import_is_all_or_nothing
                 export_can_be_filtered
                 empty_store_can_be_exported
+            }
+            durable_exports {
+                durable_rows_move_together
+                imported_suspended_tasks_continue
+                children_outside_export_count_removed
+                running_task_exports_no_suspension
+                wrong_durable_rows_are_refused
             }
 
             searches {

@@ -208,7 +208,9 @@ pub async fn report_and_retention_leave_whole_tasks(db: &dyn TestDatabase) {
             },
         )
         .await;
-        assert_eq!(removed, 5, "round {round}");
+        // Tasks that a report had locked are left for the next time.
+        let rest = other.store.prune(TaskStatus::Stopped, Duration::ZERO, 1000).await;
+        assert_eq!(removed + rest.expect("prune"), 5, "round {round}");
         for id in ids {
             assert_eq!(logs(&fixture, id, ALL).await, [], "round {round}");
         }

@@ -78,7 +78,7 @@ impl Sender {
             1 => pause(3000).await,
             _ => {
                 self.wait_begun(id).await;
-                pause(fastrand::choice([100, 1500]).unwrap_or(0)).await;
+                pause(fastrand::choice([100, 3000]).unwrap_or(0)).await;
             }
         }
         let has_transactions = self.config.database.starts_with("postgres://");

@@ -19,7 +19,9 @@ use crate::error::CliError;
 use crate::escape::{escape, summary};
 use crate::table::{fit_lines, table};
 
-/// Show the recorded steps of a durable task: steps, sleeps, waits and calls
+/// List the recorded steps of a durable task
+///
+/// Steps, sleeps, waits for signals, and calls of child tasks, in their order.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The task, by its id

@@ -38,11 +38,13 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     out.flush()?;
     let many = |number: i64, what| count(usize::try_from(number).unwrap_or(0), what);
     let scope = format!(
-        "{} ({} waiting, {} running), {}, {}",
+        "{} ({} waiting, {} running), {}, {}, {}, {}",
         many(checked.tasks, "task"),
         checked.waiting,
         checked.running,
         many(checked.executions, "execution"),
+        many(checked.steps, "step"),
+        many(checked.signals, "signal"),
         many(checked.schedules, "schedule")
     );
     if violations.is_empty() {

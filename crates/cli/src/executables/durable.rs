@@ -49,7 +49,7 @@ impl<'a> DurableCalls<'a> {
         &mut self,
         request: Result<DurableRequest, String>,
     ) -> Result<Vec<u8>, Failure> {
-        let request = request.map_err(malformed)?;
+        let request = request.map_err(|why| malformed(&why))?;
         match request {
             DurableRequest::BeginStep(name) => self.begin_step(&name).await,
             DurableRequest::EndStep(name, result) => self.end_step(&name, &result).await,
@@ -66,7 +66,8 @@ impl<'a> DurableCalls<'a> {
             }
             DurableRequest::Call(name, tasks) => {
                 let tasks = tasks.into_iter().map(|task| self.child(task));
-                let tasks = tasks.collect::<Result<_, String>>().map_err(malformed)?;
+                let tasks =
+                    tasks.collect::<Result<_, String>>().map_err(|why: String| malformed(&why))?;
                 let outcomes = self.cx.call_raw(&name, tasks).await?;
                 let results = outcomes.iter().map(ChildAnswer::of).collect();
                 protocol::line(&CallAnswer { id: self.id, call: &name, results })
@@ -92,7 +93,7 @@ impl<'a> DurableCalls<'a> {
 
     async fn end_step(&mut self, name: &str, result: &RawValue) -> Result<Vec<u8>, Failure> {
         let Some(begun) = self.begun.remove(name) else {
-            return Err(malformed(format!(
+            return Err(malformed(&format!(
                 "a result of step {name:?}, which it does not run; ask for the step first, and send its result once, with the name in the engine's line"
             )));
         };
@@ -147,7 +148,7 @@ fn ended_line(id: &str, ended: &str, message: &str) -> Vec<u8> {
     format!("{line}\n").into_bytes()
 }
 
-fn malformed(why: String) -> Failure {
+fn malformed(why: &str) -> Failure {
     Failure::named("MalformedRequest", format!("its process sent {why}"))
 }
 

@@ -98,8 +98,9 @@ fn form_sends_awaited_signal() {
     let steps = browser.text("#steps");
     assert!(steps.contains("received") && !steps.contains("Send signal"), "{steps}");
     no_page_errors(&mut browser);
-    let result = &sandbox.task("1")["executions"].as_array().unwrap().last().unwrap()["result"];
-    assert_eq!(*result, json!({"by": "ada"}));
+    let task = sandbox.task("1");
+    let last = task["executions"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["result"], json!({"by": "ada"}));
     keep_all(&mut browser, &web, "ended");
 
     browser.go(&web.at("/tasks/1"));

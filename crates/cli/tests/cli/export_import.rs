@@ -1,10 +1,14 @@
 //! A database moved to another one, of the other kind, and back: nothing is lost.
 
 use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use task_engine::postgres::PgStore;
 use task_engine::sqlite::SqliteStore;
+use task_engine::{Context, Failure, StopHandle, Store, Task, TaskEngine, TaskId};
 use task_engine_conformance::everything::fill;
 use task_engine_test_harness::TestServer;
 
@@ -38,7 +42,10 @@ async fn moves_from_sqlite_to_postgresql_back() {
     for kind in ["waiting", "running", "stopped", "failed", "cancelled"] {
         assert!(first.contains(&format!("\"status\":\"{kind}\"")), "{kind}");
     }
-    for word in ["late_results", "logs", "cancellations", "has_unique_key", "fired_slots"] {
+    for word in ["late_results", "logs", "cancellations", "has_unique_key", "fired_slots"]
+        .into_iter()
+        .chain(["steps", "signals", "depends_on", "suspended"])
+    {
         assert!(first.contains(&format!("\"{word}\":")), "{word}");
     }
 
@@ -122,6 +129,111 @@ async fn waiting_tasks_run_after_move() {
     engine_runs_imported_tasks(&server, &sandbox());
 }
 
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {}
+
+impl Task for Order {
+    const CLASS: &'static str = "Order";
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Cart {}
+
+impl Task for Cart {
+    const CLASS: &'static str = "Cart";
+}
+
+async fn order(_: Order, cx: Context<()>) -> Result<Value, Failure> {
+    let charged = cx.step("charge", async || Ok::<_, Failure>("once".to_owned())).await?;
+    let by: String = cx.wait_for("approved", Duration::from_secs(3600)).await?;
+    Ok(json!([charged, by]))
+}
+
+async fn cart(_: Cart, cx: Context<()>) -> Result<Value, Failure> {
+    let outcome: Value = cx.call(Order {}).await?;
+    Ok(json!({ "order": outcome }))
+}
+
+struct Shop {
+    tasks: TaskEngine,
+    stop: StopHandle,
+    end: tokio::task::JoinHandle<()>,
+}
+
+impl Shop {
+    fn open(store: Arc<dyn Store>) -> Self {
+        let tasks = TaskEngine::new(store);
+        let engine = tasks.engine(()).instance("shop").handle(order).handle(cart);
+        let stop = engine.stop_handle();
+        let end = tokio::spawn(async move {
+            engine.run_until(std::future::pending()).await.unwrap();
+        });
+        Self { tasks, stop, end }
+    }
+
+    async fn close(self) {
+        self.stop.stop();
+        self.end.await.unwrap();
+    }
+}
+
+/// A cart (1) that waits for its order (2), and the order for a signal.
+async fn suspended_tasks_continue(
+    from: (&Sandbox, Arc<dyn Store>),
+    to: (&Sandbox, Arc<dyn Store>),
+) {
+    let shop = Shop::open(from.1);
+    from.0.ok(&["create", "Cart", "{}"]);
+    let suspended = |sandbox: &Sandbox, id: &str| {
+        let task = sandbox.run(&["show", id, "--json"]);
+        task.code == Some(0) && task.out.contains("Snoozed")
+    };
+    wait_until("both wait", || suspended(from.0, "1") && suspended(from.0, "2"));
+    shop.close().await;
+    let file = from.0.ok(&["export"]);
+    assert!(file.contains(r#""suspended":{"signals":["approved"]}"#), "{file}");
+    assert!(file.contains(r#""suspended":{"watching":2}"#), "{file}");
+    assert_eq!(to.0.run_with_input(&["import"], file.as_bytes()).code, Some(0));
+    to.0.ok(&["verify"]);
+    let shop = Shop::open(to.1);
+    let sent = shop.tasks.signal(TaskId(2), "approved", &"ada").await.unwrap();
+    assert_eq!(sent.status.as_str(), "delivered");
+    wait_until("both end", || to.0.tasks().iter().all(|task| task["status"] == "stopped"));
+    shop.close().await;
+    let executions = to.0.task("1")["executions"].clone();
+    let result = &executions.as_array().unwrap().last().unwrap()["result"];
+    assert_eq!(*result, json!({ "order": ["once", "ada"] }), "{executions}");
+    assert_eq!(to.0.tasks().len(), 2, "the order was created once");
+    to.0.ok(&["verify"]);
+}
+
+fn sqlite_store(sandbox: &Sandbox) -> Arc<dyn Store> {
+    sandbox.ok(&["migrate"]);
+    Arc::new(SqliteStore::open(sandbox.path("task-engine.db")).unwrap())
+}
+
+async fn postgres_store() -> (Sandbox, Arc<dyn Store>) {
+    let url = TestServer::shared().create_database().await;
+    let sandbox = sandbox_on(&url);
+    sandbox.ok(&["migrate"]);
+    let store = PgStore::connect(&url).await.unwrap();
+    (sandbox, Arc::new(store))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_tasks_continue_on_postgresql() {
+    let (file, (server, store)) = (sandbox(), postgres_store().await);
+    let from = sqlite_store(&file);
+    suspended_tasks_continue((&file, from), (&server, store)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_tasks_continue_on_sqlite() {
+    let (file, (server, store)) = (sandbox(), postgres_store().await);
+    let to = sqlite_store(&file);
+    suspended_tasks_continue((&server, store), (&file, to)).await;
+}
+
 fn refuses_wrong_files(sandbox: &Sandbox) {
     let source = crate::support::sandbox();
     source.ok(&["create", "a", "--count", "3"]);
@@ -147,6 +259,18 @@ fn refuses_wrong_files(sandbox: &Sandbox) {
         (good.replacen("\"status\":\"waiting\"", "\"status\":\"stopped\"", 1), "but is waiting"),
         (good.replacen("\"queue\":\"default\"", "\"queue\":\"\"", 1), "line 2: task 1: "),
         (format!("{good}{header}\n"), "line 6: something follows the last line"),
+        (
+            join(&[header, r#"{"step": {"task_id": 1, "name": "charge"}}"#]),
+            "line 2, column 7: unknown variant `step`",
+        ),
+        (
+            good.replacen("\"priority\":0", "\"priority\":0,\"depends_on\":[9]", 1),
+            "line 2: task 1: it depends on task 9",
+        ),
+        (
+            good.replacen("\"priority\":0", "\"priority\":0,\"suspended\":{}", 1),
+            "line 2: task 1: it is suspended, but does not wait for another attempt",
+        ),
     ] {
         let refused = sandbox.run_with_input(&["import"], file.as_bytes());
         assert_eq!(refused.code, Some(2), "{words}: {refused:?}");

@@ -127,6 +127,14 @@ fn start_names_missing_rights() {
             "REVOKE SELECT ON task_engine.rollups FROM poor_engine",
             "GRANT SELECT ON task_engine.rollups TO poor_engine;",
         ),
+        (
+            "REVOKE INSERT ON task_engine.steps FROM poor_engine",
+            "GRANT INSERT ON task_engine.steps TO poor_engine;",
+        ),
+        (
+            "REVOKE UPDATE ON task_engine.suspended_tasks FROM poor_engine",
+            "GRANT UPDATE ON task_engine.suspended_tasks TO poor_engine;",
+        ),
     ] {
         runtime.block_on(execute(&url, revoke)).expect("revoked");
         let refused = sandbox.run(&["start", "--no-migrate"]);

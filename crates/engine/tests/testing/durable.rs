@@ -132,6 +132,7 @@ async fn parent_gets_results_of_children() {
     assert_eq!(harness.created::<Square>().await.len(), 4);
 }
 
+#[allow(clippy::needless_pass_by_value)] // As the engine calls it.
 fn blocking(cx: Context<Shop>) -> Result<String, Failure> {
     cx.block_on(cx.step("reserve", || cx.state().act("reserve")))?;
     cx.block_on(cx.sleep("cooldown", DAY));

@@ -326,7 +326,7 @@ fn suspended_task_names_its_step() {
     let mut case = Case { open_steps: vec![waits], ..task(60) };
     let signal =
         Reason::WaitingForSignal { task_id: TaskId(7), signal: "approved".into(), until: at(60) };
-    assert_eq!(case.reasons(), [signal.clone()]);
+    assert_eq!(case.reasons(), std::slice::from_ref(&signal));
     case.paused = Some(paused());
     assert_eq!(case.reasons(), [signal, queue_paused()]);
     let sleeps = open_step("cooldown", StepState::Sleeping, &[]);

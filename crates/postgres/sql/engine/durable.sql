@@ -186,22 +186,25 @@ SELECT g.name, task_engine.readable(g.payload) AS payload, g.sent_at, g.timed_ou
 FROM task_engine.signals g WHERE g.task_id = $1 AND g.name = $2;
 
 -- name: watching_tasks
--- Suspended tasks that watch one of these. By the index of watched tasks.
-SELECT s.task_id FROM task_engine.suspended_tasks s WHERE s.watching = ANY ($1);
+-- Suspended tasks that watch one of these, if it has ended. By the index of watched tasks.
+SELECT s.task_id FROM task_engine.suspended_tasks s
+WHERE s.watching = ANY ($1) AND task_engine.has_ended(s.watching);
 
 -- name: lock_suspended
 -- The statement after this one sees what earlier holders of the locks have written, also
 -- the waiting rows of tasks that were suspended again. A row that another transaction has
--- locked is left to it: it resumes the task, or looks again after its commit.
+-- locked is left to it: it resumes the task, or looks again after its commit. If it is a
+-- signal that is rolled back, a heartbeat resumes the task.
 SELECT task_id FROM task_engine.suspended_tasks WHERE task_id = ANY ($1)
 ORDER BY task_id FOR UPDATE SKIP LOCKED;
 
 -- name: resume
 -- Suspended tasks, which are locked: one whose signal has been sent, or whose children have all
 -- ended, is due. One whose watched child has ended watches the next that has not. A row of a
--- task that no longer waits for this attempt is removed. The end of a newly watched child may
--- have been committed meanwhile, so the caller asks again about these after its commit: either
--- it sees the end, or the engine that records the end sees the watch.
+-- task that no longer waits for this attempt is removed. The end of a watched child may have
+-- been committed meanwhile, by an engine that saw no watch yet, or that left the task to this
+-- lock. So the caller asks again about all watched children after its commit: either it sees
+-- the end, or the engine that records the end sees the watch, without the lock.
 WITH facts AS MATERIALIZED (
   SELECT s.task_id, s.attempt, s.watching, w.task_id IS NOT NULL AS waits,
     EXISTS (SELECT FROM task_engine.signals g
@@ -222,7 +225,6 @@ WITH facts AS MATERIALIZED (
 ), moved AS (
   UPDATE task_engine.suspended_tasks s SET watching = f.next FROM facts f
   WHERE s.task_id = f.task_id AND f.waits AND NOT f.signalled AND f.next <> f.watching
-  RETURNING s.watching
 ), free AS MATERIALIZED (
   -- A row that an edit or a replacement holds is skipped: a heartbeat resumes its task. Its
   -- new row is not visible here.
@@ -245,7 +247,8 @@ WITH facts AS MATERIALIZED (
   SELECT task_id, clock_timestamp(), priority, attempt, retry_number, queue, task_class FROM gone
   RETURNING task_class, queue, priority
 )
-SELECT ARRAY(SELECT DISTINCT watching FROM moved) AS watching,
+SELECT ARRAY(SELECT DISTINCT next FROM facts
+             WHERE waits AND NOT signalled AND next IS NOT NULL) AS watching,
   (SELECT count(*) FROM again) AS resumed,
   (SELECT count(task_engine.wake(again.task_class, again.queue, again.priority)) FROM again) AS woken;
 
@@ -314,4 +317,5 @@ WITH kept AS (
 INSERT INTO task_engine.task_dependencies (task_id, depends_on)
 SELECT DISTINCT $1, child::bigint
 FROM kept k CROSS JOIN LATERAL jsonb_array_elements_text(k.result) AS child
-WHERE k.kind = 'call';
+-- The end of a call has the numbers of attempts.
+WHERE k.kind = 'call' AND k.name NOT LIKE '%#ended';

@@ -10,6 +10,10 @@ WHERE r.task_id BETWEEN $1 AND $2 AND NOT EXISTS (
   SELECT FROM task_engine.cancellations c WHERE c.task_id = r.task_id AND c.attempt = r.attempt)
 ORDER BY task_id, attempt;
 
+-- name: dependencies
+SELECT task_id, depends_on
+FROM task_engine.task_dependencies WHERE task_id BETWEEN $1 AND $2 ORDER BY task_id, depends_on;
+
 -- name: executions
 -- The ended attempts of a page of tasks. A range of the primary key, as all of these.
 SELECT task_id, attempt, retry_number, instance_id, worker, started_at, stopped_at, retry_at,
@@ -61,6 +65,20 @@ FROM task_engine.schedule_events WHERE schedule_id = $1 ORDER BY id;
 SELECT id, version, name, task_engine.readable(definition) AS definition, declared, overlap, anchor, paused_at, pause_reason, error,
   next_at, last_slot, last_task_id, created_at, updated_at
 FROM task_engine.schedules ORDER BY id;
+
+-- name: signals
+SELECT task_id, name, task_engine.readable(payload) AS payload, sent_at, timed_out
+FROM task_engine.signals WHERE task_id BETWEEN $1 AND $2 ORDER BY task_id, sent_at, name;
+
+-- name: steps
+SELECT task_id, name, number, attempt, kind, task_engine.readable(result) AS result, until,
+  started_at, recorded_at
+FROM task_engine.steps WHERE task_id BETWEEN $1 AND $2
+ORDER BY task_id, number, recorded_at, name;
+
+-- name: suspended
+SELECT task_id, attempt, signals, watching
+FROM task_engine.suspended_tasks WHERE task_id BETWEEN $1 AND $2;
 
 -- name: tasks
 -- A page of tasks after $1, with where they wait: a walk along the keys.

@@ -18,6 +18,13 @@ SELECT (r.instance_id << 40) + r.task_id % (1::bigint << 40), r.instance_id, r.c
 FROM json_to_recordset($1::text::json) AS r(task_id bigint, instance_id bigint,
   claimed_at timestamptz, attempt integer, retry_number integer);
 
+-- name: dependencies
+INSERT INTO task_engine.task_dependencies (task_id, depends_on)
+SELECT id, child.value::bigint
+FROM json_to_recordset($1::text::json) AS t(id bigint, depends_on json)
+CROSS JOIN LATERAL json_array_elements_text(depends_on) AS child
+WHERE depends_on IS NOT NULL;
+
 -- name: execution_logs
 INSERT INTO task_engine.execution_logs (task_id, attempt, line, logged_at, level, message)
 SELECT task_id, attempt, line, logged_at, level, message
@@ -104,6 +111,30 @@ OVERRIDING SYSTEM VALUE
 SELECT id, version, name, definition, declared, overlap, anchor, paused_at, pause_reason, error,
   next_at, last_slot, last_task_id, created_at, updated_at
 FROM json_populate_recordset(NULL::task_engine.schedules, $1::text::json);
+
+-- name: signals
+INSERT INTO task_engine.signals (task_id, name, payload, sent_at, timed_out)
+SELECT s.task_id, s.name, (r.line->'payload')::jsonb, s.sent_at, coalesce(s.timed_out, false)
+FROM json_array_elements($1::text::json) AS r(line)
+CROSS JOIN LATERAL json_populate_record(NULL::task_engine.signals, r.line) AS s;
+
+-- name: steps
+-- As with executions.
+INSERT INTO task_engine.steps
+  (task_id, name, number, attempt, kind, result, until, started_at, recorded_at)
+SELECT s.task_id, s.name, s.number, s.attempt, s.kind, (r.line->'result')::jsonb, s.until,
+  s.started_at, s.recorded_at
+FROM json_array_elements($1::text::json) AS r(line)
+CROSS JOIN LATERAL json_populate_record(NULL::task_engine.steps, r.line) AS s;
+
+-- name: suspended
+-- The attempt before the one that the task waits for has suspended it.
+INSERT INTO task_engine.suspended_tasks (task_id, attempt, signals, watching)
+SELECT id, (waiting->>'attempt')::integer - 1,
+  ARRAY(SELECT json_array_elements_text(coalesce(suspended->'signals', '[]'))),
+  (suspended->>'watching')::bigint
+FROM json_to_recordset($1::text::json) AS t(id bigint, waiting json, suspended json)
+WHERE suspended IS NOT NULL;
 
 -- name: tasks
 INSERT INTO task_engine.created_tasks (id, task_class, queue, priority, created_at, scheduled_at,

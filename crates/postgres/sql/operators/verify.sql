@@ -1,7 +1,7 @@
 -- name: verify
 -- Every violation of an invariant: its kind and a message. Reads everything, in one snapshot.
 WITH last AS MATERIALIZED (
-  SELECT DISTINCT ON (task_id) task_id, attempt, ends_task
+  SELECT DISTINCT ON (task_id) task_id, attempt, ends_task, stopped_at
   FROM task_engine.ended_executions ORDER BY task_id, attempt DESC
 ), held AS MATERIALIZED (
   SELECT task_id, attempt FROM task_engine.held_attempts
@@ -38,6 +38,36 @@ FROM held h LEFT JOIN task_engine.created_tasks c ON c.id = h.task_id WHERE c.id
 UNION ALL
 SELECT 'task_not_created', format('attempt %s of task %s is recorded, but the task was never created', e.attempt, e.task_id)
 FROM task_engine.ended_executions e LEFT JOIN task_engine.created_tasks c ON c.id = e.task_id WHERE c.id IS NULL
+UNION ALL
+-- A child that a task depends on may be removed before it.
+SELECT 'task_not_created', format('task %s has %s, but was never created', d.task_id, d.what)
+FROM (
+  SELECT task_id, 'steps' AS what FROM task_engine.steps
+  UNION
+  SELECT task_id, 'signals' FROM task_engine.signals
+  UNION
+  SELECT task_id, 'children' FROM task_engine.task_dependencies
+  UNION
+  SELECT task_id, 'a suspension' FROM task_engine.suspended_tasks
+) AS d LEFT JOIN task_engine.created_tasks c ON c.id = d.task_id WHERE c.id IS NULL
+UNION ALL
+-- After an end and before its look at the parents, this is as it should be. A look that a
+-- crash prevented is made up for by the heartbeats of an engine.
+SELECT 'task_not_resumed', format('task %s still waits, although %s more than a minute ago', s.task_id, event.what)
+FROM task_engine.suspended_tasks s
+JOIN task_engine.waiting_tasks w ON w.task_id = s.task_id AND w.attempt = s.attempt + 1
+CROSS JOIN LATERAL (
+  SELECT format('its signal %s was sent', g.name) AS what, g.sent_at AS happened_at
+  FROM task_engine.signals g WHERE g.task_id = s.task_id AND g.name = ANY (s.signals)
+  UNION ALL
+  SELECT format('its child %s ended', l.task_id), l.stopped_at
+  FROM last l WHERE l.task_id = s.watching AND l.ends_task IS NOT NULL
+) AS event
+WHERE w.due_at > clock_timestamp() AND event.happened_at < clock_timestamp() - interval '1 minute'
+  AND EXISTS (
+    SELECT FROM task_engine.instances i
+    WHERE i.stopped_at IS NULL AND i.lost_at IS NULL AND i.heartbeat_at + i.lease > clock_timestamp()
+      AND i.started_at < clock_timestamp() - interval '1 minute')
 UNION ALL
 SELECT 'slot_mismatch', format('slot %s of schedule %s has fired and is awaited again', f.slot, s.name)
 FROM task_engine.schedules s JOIN task_engine.fired_slots f ON f.schedule_id = s.id WHERE f.slot >= s.next_at
@@ -84,6 +114,12 @@ FROM (
   SELECT l.task_id, format('the late result of attempt %s', l.attempt),
     coalesce(task_engine.unreadable(l.result), task_engine.unreadable(l.error))
   FROM task_engine.late_results l
+  UNION ALL
+  SELECT s.task_id, format('the result of step %s', s.name), task_engine.unreadable(s.result)
+  FROM task_engine.steps s
+  UNION ALL
+  SELECT g.task_id, format('the payload of signal %s', g.name), task_engine.unreadable(g.payload)
+  FROM task_engine.signals g
 ) AS bad WHERE bad.why IS NOT NULL
 UNION ALL
 SELECT 'unreadable_value', format('schedule %s cannot be read: %s', s.name, task_engine.unreadable(s.definition))
@@ -96,6 +132,10 @@ FROM (
   SELECT w.task_id, w.due_at, w.due_at FROM task_engine.waiting_tasks w
   UNION ALL
   SELECT e.task_id, e.stopped_at, coalesce(e.started_at, e.stopped_at) FROM task_engine.ended_executions e
+  UNION ALL
+  SELECT s.task_id, s.started_at, s.recorded_at FROM task_engine.steps s
+  UNION ALL
+  SELECT g.task_id, g.sent_at, g.sent_at FROM task_engine.signals g
 ) AS t WHERE NOT (isfinite(t.one) AND isfinite(t.other) AND greatest(t.one, t.other) < '9999-01-01Z');
 
 -- name: inventory
@@ -105,4 +145,8 @@ SELECT
   (SELECT count(*) FROM task_engine.waiting_tasks) AS waiting,
   (SELECT count(*) FROM task_engine.held_attempts) AS running,
   (SELECT count(*) FROM task_engine.ended_executions) AS executions,
-  (SELECT count(*) FROM task_engine.schedules) AS schedules;
+  (SELECT count(*) FROM task_engine.schedules) AS schedules,
+  (SELECT count(*) FROM task_engine.steps) AS steps,
+  (SELECT count(*) FROM task_engine.signals) AS signals,
+  (SELECT count(*) FROM task_engine.suspended_tasks s
+   JOIN task_engine.waiting_tasks w ON w.task_id = s.task_id AND w.attempt = s.attempt + 1) AS suspended;

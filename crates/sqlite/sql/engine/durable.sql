@@ -45,11 +45,12 @@ CROSS JOIN task_engine_signals AS signal ON signal.task_id = ?2 AND signal.name 
 WHERE step.task_id = ?1 AND step.kind = 'wait';
 
 -- name: dependencies_copy
--- The children of the copied calls. A range of the primary key.
+-- The children of the copied calls; the end of a call has the numbers of attempts. A range
+-- of the primary key.
 INSERT INTO task_engine_task_dependencies (task_id, depends_on)
 SELECT ?1, child.value
 FROM task_engine_steps AS step, json_each(step.result) AS child
-WHERE step.task_id = ?1 AND step.kind = 'call'
+WHERE step.task_id = ?1 AND step.kind = 'call' AND step.name NOT LIKE '%#ended'
 ON CONFLICT (task_id, depends_on) DO NOTHING;
 
 -- name: signal_insert

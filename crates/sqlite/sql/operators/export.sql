@@ -14,6 +14,10 @@ WHERE request.task_id = ?1 AND NOT EXISTS (
 )
 ORDER BY 1;
 
+-- name: dependencies
+-- The children of one task. A range of the primary key.
+SELECT depends_on FROM task_engine_task_dependencies WHERE task_id = ?1 ORDER BY depends_on;
+
 -- name: executions
 -- The ended attempts of one task. A range of the primary key.
 SELECT
@@ -84,6 +88,10 @@ SELECT
     last_slot, last_task_id, created_at, updated_at
 FROM task_engine_schedules
 ORDER BY id;
+
+-- name: suspended
+-- By the key.
+SELECT attempt, signals, watching FROM task_engine_suspended_tasks WHERE task_id = ?1;
 
 -- name: tasks
 -- Every task with where it waits, in the order of ids: a walk along the keys.

@@ -10,6 +10,9 @@ VALUES (?1, ?2, ?3, ?4, ?5);
 INSERT INTO task_engine_claims (id, instance_id, claimed_at, attempts)
 VALUES (?1, ?2, ?3, json_array(json_array(?4, ?5, ?6)));
 
+-- name: dependency
+INSERT INTO task_engine_task_dependencies (task_id, depends_on) VALUES (?1, ?2);
+
 -- name: execution
 -- No claim is known here, so a result that still arrives is late.
 INSERT INTO task_engine_ended_executions (
@@ -70,6 +73,20 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8);
 -- name: set_sequence
 -- The next id is higher than this.
 INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2);
+
+-- name: signal
+INSERT INTO task_engine_signals (task_id, name, payload, sent_at, timed_out)
+VALUES (?1, ?2, ?3, ?4, ?5);
+
+-- name: step
+INSERT INTO task_engine_steps
+    (task_id, name, number, attempt, kind, result, until, started_at, recorded_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9);
+
+-- name: suspended
+-- The attempt before the one that the task waits for has suspended it.
+INSERT INTO task_engine_suspended_tasks (task_id, attempt, signals, watching)
+VALUES (?1, ?2 - 1, ?3, ?4);
 
 -- name: task
 INSERT INTO task_engine_created_tasks

@@ -63,6 +63,40 @@ FROM (
 WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
 ORDER BY task_id, what;
 
+-- name: not_resumed
+-- Suspended tasks whose signal was sent, or whose watched child ended, more than a minute
+-- before now (?1). After an end and before its look at the parents, this is as it should be.
+-- A look that a crash prevented is made up for by the heartbeats of an engine.
+SELECT 'task ' || suspended.task_id || ' still waits, although ' || event.what || ' more than a minute ago'
+FROM task_engine_suspended_tasks AS suspended
+JOIN task_engine_waiting_tasks AS waiting
+    ON waiting.task_id = suspended.task_id AND waiting.attempt = suspended.attempt + 1
+JOIN (
+    SELECT awaiting.task_id, 'its signal ' || signal.name || ' was sent' AS what, signal.sent_at AS happened_at
+    FROM task_engine_suspended_tasks AS awaiting, json_each(awaiting.signals) AS awaited
+    JOIN task_engine_signals AS signal
+        ON signal.task_id = awaiting.task_id AND signal.name = awaited.value
+    UNION ALL
+    SELECT awaiting.task_id, 'its child ' || ended.task_id || ' ended', ended.stopped_at
+    FROM task_engine_suspended_tasks AS awaiting
+    JOIN task_engine_ended_executions AS ended ON ended.task_id = awaiting.watching
+    WHERE ended.ends_task IS NOT NULL
+        AND NOT EXISTS (
+            SELECT 1
+            FROM task_engine_ended_executions AS later
+            WHERE later.task_id = ended.task_id AND later.attempt > ended.attempt
+        )
+) AS event ON event.task_id = suspended.task_id
+WHERE waiting.due_at > ?1
+    AND event.happened_at < ?1 - 60000000
+    AND EXISTS (
+        SELECT 1
+        FROM task_engine_instances
+        WHERE stopped_at IS NULL AND lost_at IS NULL AND heartbeat_at + lease_ms * 1000 > ?1
+            AND started_at < ?1 - 60000000
+    )
+ORDER BY suspended.task_id;
+
 -- name: waiting_with_old_attempt
 -- Attempt numbers only grow: a used one would violate the primary key at its end.
 SELECT 'task ' || waiting.task_id || ' waits as attempt ' || waiting.attempt
@@ -206,4 +240,12 @@ SELECT
     (SELECT count(*) FROM task_engine_waiting_tasks),
     (SELECT count(*) FROM task_engine_held_attempts),
     (SELECT count(*) FROM task_engine_ended_executions),
-    (SELECT count(*) FROM task_engine_schedules);
+    (SELECT count(*) FROM task_engine_schedules),
+    (SELECT count(*) FROM task_engine_steps),
+    (SELECT count(*) FROM task_engine_signals),
+    (
+        SELECT count(*)
+        FROM task_engine_suspended_tasks AS suspended
+        JOIN task_engine_waiting_tasks AS waiting
+            ON waiting.task_id = suspended.task_id AND waiting.attempt = suspended.attempt + 1
+    );

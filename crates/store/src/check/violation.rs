@@ -49,6 +49,8 @@ kinds! {
     /// A task waits, is held, or has ended attempts, steps, signals or children, but was not
     /// created.
     TaskNotCreated "task_not_created",
+    /// A suspended task waits on, although what it waits for happened more than a minute ago.
+    TaskNotResumed "task_not_resumed",
     /// A task waits or is held with the number of an attempt that has ended.
     AttemptReused "attempt_reused",
     /// A task continued after it had succeeded.

@@ -116,7 +116,8 @@ pub trait EngineStore: StoreBase {
     fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> StoreFuture<'a, Vec<bool>>;
 
     /// Removes up to `limit` tasks that ended in `status` at least `age` ago, with everything
-    /// recorded about them. Returns how many.
+    /// recorded about them. Returns how many. A task that another transaction holds may be
+    /// left for the next time.
     fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Removes up to `limit` of the oldest audit entries that are older than `age`; refused

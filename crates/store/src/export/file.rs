@@ -196,6 +196,13 @@ impl ExportFile {
                 if let Some(id) = sessions.find(|id| !known.contains(id)) {
                     return Err(format!("task {}: there is no instance {id}", task.id));
                 }
+                let known = 1..=self.header.last_task_id;
+                if let Some(id) = task.named_tasks().find(|id| !known.contains(id)) {
+                    return Err(format!(
+                        "task {}: it depends on task {id}, but the header names {} as the last one",
+                        task.id, self.header.last_task_id
+                    ));
+                }
                 ("task", task.id, &mut self.last_ids.1, self.header.last_task_id)
             }
             ExportLine::Schedule(s) => {

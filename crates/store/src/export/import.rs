@@ -6,8 +6,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
+use task_engine_core::step::KEPT_STEPS;
 
 use super::{ExportCounts, ExportHeader, ExportLine};
+
+/// Fields of a context that are the id of another task: its parent, the task that it runs
+/// again, and the one whose steps it kept.
+const ID_FIELDS: [&str; 3] = ["parent_id", "rerun_of", KEPT_STEPS];
 
 /// How an import assigns ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +95,7 @@ impl IdShift {
                     execution.instance_id = execution.instance_id.map(|id| id + self.instances);
                 }
                 if self.tasks != 0 {
+                    task.shift_named(self);
                     task.context = self.context(&task.context, header);
                 }
             }
@@ -110,31 +116,33 @@ impl IdShift {
     }
 
     fn context(&self, context: &Json, header: &ExportHeader) -> Json {
-        // Only the two fields are parsed; all others keep their text.
+        // Only these fields are parsed; all others keep their text.
         let Ok(mut fields) = context.decode::<BTreeMap<String, Box<RawValue>>>() else {
             return context.clone();
         };
         let own = |id: &i64| (1..=header.last_task_id).contains(id);
-        let parent = fields.get("parent_id").and_then(|raw| raw.get().parse::<i64>().ok());
+        let mut shifted = Vec::new();
+        for name in ID_FIELDS {
+            let id = fields.get(name).and_then(|raw| raw.get().parse().ok());
+            if let Some(id) = id.filter(own) {
+                shifted.push((name, (id + self.tasks).to_string()));
+            }
+        }
         let flow = fields.get("correlation_id").and_then(|raw| {
             let text: String = serde_json::from_str(raw.get()).ok()?;
             let id: i64 = text.parse().ok()?;
             (id.to_string() == text).then_some(id)
         });
-        let mut set = |name: &str, text: String| {
+        if let Some(id) = flow.filter(own) {
+            shifted.push(("correlation_id", format!("\"{}\"", id + self.tasks)));
+        }
+        if shifted.is_empty() {
+            return context.clone();
+        }
+        for (name, text) in shifted {
             if let Ok(raw) = RawValue::from_string(text) {
                 fields.insert(name.to_owned(), raw);
             }
-        };
-        let (parent, flow) = (parent.filter(own), flow.filter(own));
-        if let Some(id) = parent {
-            set("parent_id", (id + self.tasks).to_string());
-        }
-        if let Some(id) = flow {
-            set("correlation_id", format!("\"{}\"", id + self.tasks));
-        }
-        if parent.is_none() && flow.is_none() {
-            return context.clone();
         }
         serde_json::to_string(&fields).map_or_else(|_| context.clone(), Json::from_store)
     }

@@ -72,7 +72,7 @@ async fn page(
         (buttons::show(&app, &viewer, &redacted, why.at))
         div .grid {
             (reasons(&app, &why))
-            (facts(&app, task, due_at, why.at))
+            (facts(&app, task, due_at, why.at, steps.horizon()))
         }
         (steps::show(&app, &viewer, &redacted, &steps, &flow))
         (runs(&app, task, due_at, why.at, steps.horizon()))
@@ -100,7 +100,13 @@ fn reasons(app: &App, why: &Explanation) -> Markup {
     }
 }
 
-fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Markup {
+fn facts(
+    app: &App,
+    task: &TaskDetails,
+    due_at: Timestamp,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> Markup {
     let row = &task.row;
     let origin = task_engine_core::flow::Origin::of(row.id, &task.context);
     html! {
@@ -111,7 +117,7 @@ fn facts(app: &App, task: &TaskDetails, due_at: Timestamp, now: Timestamp) -> Ma
                 dt { "Priority" } dd { (row.priority) }
                 dt { "Created" } dd { (parts::time(app, row.created_at, now)) }
                 dt { "Scheduled at" } dd { (parts::time(app, due_at, now)) }
-                @if row.scheduled_at != due_at {
+                @if row.scheduled_at != due_at && row.scheduled_at <= horizon {
                     dt { "Next attempt at" } dd { (parts::time(app, row.scheduled_at, now)) }
                 }
                 dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
@@ -139,7 +145,7 @@ fn runs(
             @if task.executions.is_empty() { p .soft { "The task has not run yet." } }
             @else {
                 (gantt::show(app, task, due_at, now, horizon))
-                (executions::table(app, task, now))
+                (executions::table(app, task, now, horizon))
             }
         }
     }

@@ -10,7 +10,7 @@ use task_engine_web::{Access, Role};
 
 use crate::client::{Client, Tables, postgres, sqlite};
 
-const CARD: &str = "card-4711-0815";
+const CARD: &str = "canary-7f3a91";
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Serialize, Deserialize)]

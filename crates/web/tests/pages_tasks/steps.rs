@@ -89,7 +89,7 @@ async fn signal_is_sent_by_form() {
         record(&site, &[step(&attempt, 1, "approved", StepContent::Wait(HOUR))]).await;
         let (text, here) = (id.to_string(), format!("/tasks/{id}"));
         let page = site.get(&here).await.ok();
-        has(&page, "waiting for signal <b class=\"name\">approved</b> until ");
+        has(&page, "waiting for signal <b class=\"name\">approved</b> until <time");
         has(&page, "name=\"name\" value=\"approved\"");
         let fields = |payload: &'static str| {
             [

@@ -97,12 +97,8 @@ impl<'a> DurableTask<'a> {
             if !received.iter().any(|(line, _)| Some(line.attempt) == self.last_attempt()) {
                 say("did not return in the last attempt".to_owned());
             }
-            let first = received.iter().map(|(line, _)| line.time_us).min().unwrap_or(i64::MAX);
-            for line in self.repeated(name, first) {
-                say(format!(
-                    "was received at {first}, and its code ran in attempt {}, which began later: {line:?}",
-                    line.attempt
-                ));
+            for line in self.repeated(name, &received) {
+                say(format!("was received, and its code ran in a later attempt: {line:?}"));
             }
         }
     }
@@ -119,15 +115,21 @@ impl<'a> DurableTask<'a> {
         step.result.as_ref()?.decode().ok()
     }
 
-    /// Starts of a step's code in attempts that began after this time.
-    fn repeated(&self, name: &str, time: i64) -> impl Iterator<Item = &'a StepLine> {
-        let began = move |line: &StepLine| {
+    /// Starts of a step's code in attempts that were claimed, and began, after an attempt
+    /// received the step. The code of an attempt that was claimed before may begin late: its
+    /// engine was suspended beyond its lease and does not know it yet.
+    fn repeated(
+        &self,
+        name: &str,
+        received: &[(&StepLine, &String)],
+    ) -> impl Iterator<Item = &'a StepLine> {
+        let is_later = move |line: &StepLine| {
             let seen = self.evidence.witness.attempts.get(&(line.task, line.attempt));
-            seen.map_or(i64::MAX, |seen| seen.began)
+            let began = seen.map_or(i64::MAX, |seen| seen.began);
+            received.iter().any(|(got, _)| line.attempt > got.attempt && began > got.time_us)
         };
         self.lines.iter().copied().filter(move |line| {
-            matches!(&line.event, StepEvent::CodeStarted { step } if step == name)
-                && began(line) > time
+            matches!(&line.event, StepEvent::CodeStarted { step } if step == name) && is_later(line)
         })
     }
 

@@ -48,6 +48,10 @@ fn sound() -> Evidence {
         progress: vec![],
         logs: vec![],
         cancellations: vec![],
+        steps: vec![],
+        signals: vec![],
+        depends_on: vec![],
+        suspended: None,
     };
     let instance = InstanceRecord {
         id: 1,

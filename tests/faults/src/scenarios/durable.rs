@@ -66,8 +66,9 @@ fn create(ctx: &TestContext, store: &dyn Store, tasks: &[NewTask]) -> bool {
 fn start(ctx: &TestContext, names: &[&str]) {
     for name in names {
         let mut options = ctx.options(name);
-        options.config.queues =
-            [("processes", 5), ("parts", 5), ("default", 1)].map(|(q, n)| (q.to_owned(), n)).into();
+        options.config.queues = [("processes", 20), ("parts", 5), ("default", 1)]
+            .map(|(q, n)| (q.to_owned(), n))
+            .into();
         ctx.engines.start(options);
     }
 }
@@ -166,7 +167,6 @@ pub fn killed_after_each_write(ctx: &mut TestContext) {
     let mut run = KillPoints::begin(ctx);
     run.steps_and_sleep();
     run.wait_and_signal();
-    run.timeout();
     run.call();
     run.children();
     run.stopped_at(run.process, "six");
@@ -287,6 +287,8 @@ impl<'a> KillPoints<'a> {
         drop(lock);
         self.wait("the task is suspended", Self::is_suspended);
         self.kill();
+        // While the first task is suspended, so that no step of it is interrupted.
+        self.stopped_at(self.impatient, "signal");
         self.send("first", SignalState::Accepted);
         self.send("second", SignalState::Refused);
         self.stopped_at(self.process, "signal");
@@ -304,10 +306,6 @@ impl<'a> KillPoints<'a> {
         assert_eq!(state, expected, "{report:?}");
         let line = SignalLine { task: self.process.0, payload: payload.to_owned(), state };
         append(&file, &line).expect("a line");
-    }
-
-    fn timeout(&mut self) {
-        self.stopped_at(self.impatient, "signal");
     }
 
     fn call(&mut self) {

@@ -10,7 +10,8 @@ use crate::app::App;
 use crate::parts;
 use crate::parts::Heading::{Number, Text};
 
-pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp) -> Markup {
+/// `horizon`: later times of a next attempt are not shown.
+pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp, horizon: Timestamp) -> Markup {
     html! {
         div .scroll {
             table .stack {
@@ -23,14 +24,24 @@ pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp) -> Markup {
                     }
                 }
                 tbody {
-                    @for execution in &task.executions { (row(app, task, execution, now)) }
+                    @for (at, execution) in task.executions.iter().enumerate() {
+                        // A signal or the end of child tasks resumes a task before its time.
+                        @let resumed = at + 1 < task.executions.len();
+                        (row(app, task, execution, now, if resumed { now } else { horizon }))
+                    }
                 }
             }
         }
     }
 }
 
-fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) -> Markup {
+fn row(
+    app: &App,
+    task: &TaskDetails,
+    execution: &ExecutionRow,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> Markup {
     let worker = execution.worker.map(|worker| format!(", worker {worker}"));
     html! {
         tr data-key=(execution.attempt) {
@@ -47,7 +58,7 @@ fn row(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) 
                 }
             }
             td .number { (ran(execution, now)) }
-            td { (outcome(app, task, execution, now)) }
+            td { (outcome(app, task, execution, now, horizon)) }
         }
     }
 }
@@ -81,7 +92,13 @@ fn ran(execution: &ExecutionRow, now: Timestamp) -> String {
     span(end.duration_since(started).unsigned_abs())
 }
 
-fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timestamp) -> Markup {
+fn outcome(
+    app: &App,
+    task: &TaskDetails,
+    execution: &ExecutionRow,
+    now: Timestamp,
+    horizon: Timestamp,
+) -> Markup {
     let (id, attempt) = (task.row.id, execution.attempt);
     html! {
         @if let Some(progress) = &execution.progress {
@@ -103,7 +120,7 @@ fn outcome(app: &App, task: &TaskDetails, execution: &ExecutionRow, now: Timesta
         @if let Some(cancel) = &execution.cancel {
             p { b { "Cancel: " } (cancel_history_text(cancel, execution, now, &app.zone)) }
         }
-        @if let Some(retry_at) = execution.retry_at {
+        @if let Some(retry_at) = execution.retry_at.filter(|at| *at <= horizon) {
             p .soft { "Next attempt " @if retry_at < now { "was " } "due " (parts::time(app, retry_at, now)) }
         }
         @if execution.log_lines > 0 {

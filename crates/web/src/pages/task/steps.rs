@@ -6,7 +6,7 @@ mod signal;
 mod table;
 
 use maud::{Markup, html};
-use task_engine_core::display::{StepEntry, StepState, kept_signals, step_timeline};
+use task_engine_core::display::{self, StepEntry, StepState, kept_signals, step_timeline};
 use task_engine_core::flow::FlowTask;
 use task_engine_core::json::Json;
 use task_engine_core::step::{SignalRow, TaskSteps};
@@ -75,7 +75,7 @@ impl ShownSteps {
         self.entries.iter().rfind(|entry| entry.state.is_open())
     }
 
-    /// A task that waits for children is due in a year at the latest: that is not drawn.
+    /// A task that waits for children is due in a year at the latest: that is not shown.
     pub(super) fn horizon(&self) -> Timestamp {
         let calls = self.entries.iter().any(|entry| entry.state == StepState::Running);
         if calls { self.now } else { Timestamp::MAX }
@@ -121,5 +121,13 @@ fn kept(app: &App, steps: &ShownSteps) -> Markup {
                     ". The task gets it when it waits for it." }
             }
         }
+    }
+}
+
+/// `2026-11-21 14:00 (in 3 days)`.
+fn deadline(app: &App, at: Timestamp, now: Timestamp) -> Markup {
+    let clock = at.to_zoned(app.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string();
+    html! {
+        time datetime=(at) title=(parts::exact(app, at)) { (clock) " (" (display::relative(at, now)) ")" }
     }
 }

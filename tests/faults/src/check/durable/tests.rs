@@ -51,6 +51,10 @@ fn record(id: i64, class: &str, context: &str, executions: Vec<ExecutionRecord>)
         progress: vec![],
         logs: vec![],
         cancellations: vec![],
+        steps: vec![],
+        signals: vec![],
+        depends_on: vec![],
+        suspended: None,
     }
 }
 
@@ -177,11 +181,22 @@ fn changed_step_value_is_found() {
 #[test]
 fn repeated_step_code_is_found() {
     let started = || StepEvent::CodeStarted { step: "one".into() };
-    finds("I13: which began later", |e| add(e, 2, 51, started()));
+    finds("I13: its code ran in a later attempt", |e| add(e, 2, 51, started()));
     // A zombie: its attempt began before the step was received.
     let mut zombie = sound();
     add(&mut zombie, 1, 51, started());
     assert_eq!(broken(&zombie), Vec::<String>::new());
+    // Its attempt was claimed before, and its code began after attempt 2 received the step.
+    let of_one = |line: &StepLine| {
+        let received = matches!(&line.event, StepEvent::Received { step, .. } if step == "one");
+        line.task == 1 && (line.attempt == 1 || received)
+    };
+    remove(&mut zombie, of_one);
+    zombie.durable.steps.extend(code(1, 2, 51, "one", "v"));
+    zombie.witness.attempts.get_mut(&(1, 1)).unwrap().began = 55_000_000;
+    add(&mut zombie, 1, 56, started());
+    let broken = broken(&zombie);
+    assert!(!broken.iter().any(|words| words.starts_with("I13")), "{broken:#?}");
 }
 
 #[test]

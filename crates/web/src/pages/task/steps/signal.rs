@@ -8,7 +8,7 @@ use task_engine_core::display::StepEntry;
 use task_engine_core::step::SignalTarget;
 use task_engine_core::task::TaskId;
 
-use super::{ApiError, App, Timestamp, Viewer, parts};
+use super::{ApiError, App, Timestamp, Viewer, deadline, parts};
 use crate::access::Actor;
 use crate::layout;
 use crate::pages::operations::{FormFields, perform_and_return};
@@ -52,7 +52,7 @@ pub(super) fn form(app: &App, id: TaskId, wait: &StepEntry, now: Timestamp) -> M
     html! {
         div .signal data-key={ "wait-" (wait.number) } {
             p { "The task waits for signal " b .name { (wait.name) }
-                @if let Some(until) = wait.until { " until " (parts::time(app, until, now)) } "." }
+                @if let Some(until) = wait.until { " until " (deadline(app, until, now)) } "." }
             (form.show(app, None))
         }
     }

@@ -11,7 +11,7 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_operations::redaction::RedactedTask;
 use task_engine_store::token::Role;
 
-use super::{ApiError, App, ShownSteps, Timestamp, Viewer, parts};
+use super::{ApiError, App, ShownSteps, Timestamp, Viewer, deadline, parts};
 use crate::access::Actor;
 use crate::json_tree;
 use crate::pages::operations::{FormFields, perform_and_return};
@@ -112,20 +112,16 @@ impl StepTable<'_> {
     }
 
     fn result(&self, entry: &StepEntry) -> Markup {
-        let time = |at: Option<Timestamp>| {
-            html! {
-                @if let Some(at) = at { (parts::time(self.app, at, self.now)) }
-            }
+        let until = html! {
+            @if let Some(until) = entry.until { "until " (deadline(self.app, until, self.now)) }
         };
         match (entry.kind, entry.state) {
-            (StepKind::Sleep, StepState::Sleeping) => html! { "until " (time(entry.until)) },
-            (StepKind::Sleep, _) => html! { span .soft { "until " (time(entry.ended_at)) } },
+            (StepKind::Sleep, StepState::Sleeping) => until,
+            (StepKind::Sleep, _) => html! { span .soft { (until) } },
             (_, StepState::Waiting) => html! {
-                "waiting for signal " b .name { (entry.name) } " until " (time(entry.until))
+                "waiting for signal " b .name { (entry.name) } " " (until)
             },
-            (_, StepState::TimedOut) => html! {
-                span .soft { "no signal until " (time(entry.until)) }
-            },
+            (_, StepState::TimedOut) => html! { span .soft { "no signal " (until) } },
             (StepKind::Call, _) => self.children(&entry.children),
             _ => entry
                 .result
@@ -187,7 +183,7 @@ impl StepTable<'_> {
             fields: &fields,
             label: "Rerun from here",
             consequence: "A new task is created. It keeps the steps before this one and runs the rest again.",
-            class: "quiet",
+            class: "plain",
             shortcut: None,
         }
         .show(self.app, &self.viewer.here)
