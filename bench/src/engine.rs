@@ -167,6 +167,10 @@ impl Reporter {
         emit(Event::Suspended { task_id: id.0 });
     }
 
+    pub(crate) fn called(&self) {
+        emit(Event::Called { at_us: now_us() });
+    }
+
     pub(crate) fn recorded(&self, attempts: usize) {
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         *recorded = (recorded.0 + attempts as u64, now_us());

@@ -45,6 +45,7 @@ pub(crate) struct Engines {
     began: VecDeque<(i64, i64)>,
     suspended: VecDeque<i64>,
     replays_us: VecDeque<i64>,
+    called_us: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -77,6 +78,7 @@ impl Engines {
             began: VecDeque::new(),
             suspended: VecDeque::new(),
             replays_us: VecDeque::new(),
+            called_us: None,
         })
     }
 
@@ -149,6 +151,11 @@ impl Engines {
         }
     }
 
+    /// When the last task that did so had created its children.
+    pub(crate) fn called_us(&self) -> Option<i64> {
+        self.called_us
+    }
+
     /// The microseconds of the next replay.
     pub(crate) async fn replayed(&mut self) -> Result<i64, BenchError> {
         loop {
@@ -214,6 +221,7 @@ impl Engines {
             Some(Event::Registered) => self.registered += 1,
             Some(Event::Began { task_id, at_us }) => self.began.push_back((task_id, at_us)),
             Some(Event::Suspended { task_id }) => self.suspended.push_back(task_id),
+            Some(Event::Called { at_us }) => self.called_us = Some(at_us),
             Some(Event::Replayed { took_us }) => self.replays_us.push_back(took_us),
             Some(Event::Recorded { count, at_us }) => {
                 self.processes[engine].recorded = count;

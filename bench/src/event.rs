@@ -14,6 +14,8 @@ pub(crate) enum Event {
     Began { task_id: i64, at_us: i64 },
     /// A task waits for a signal.
     Suspended { task_id: i64 },
+    /// A task has created its children.
+    Called { at_us: i64 },
     /// An attempt has got all recorded steps of its task in this time.
     Replayed { took_us: i64 },
     /// This many attempts are recorded, the last at this time.
@@ -33,6 +35,7 @@ impl fmt::Display for Event {
             Self::Registered => f.write_str("registered"),
             Self::Began { task_id, at_us } => write!(f, "began {task_id} {at_us}"),
             Self::Suspended { task_id } => write!(f, "suspended {task_id}"),
+            Self::Called { at_us } => write!(f, "called {at_us}"),
             Self::Replayed { took_us } => write!(f, "replayed {took_us}"),
             Self::Recorded { count, at_us } => write!(f, "recorded {count} {at_us}"),
         }
@@ -52,6 +55,7 @@ impl FromStr for Event {
                     at_us: fields.next()?.parse().ok()?,
                 },
                 "suspended" => Self::Suspended { task_id: fields.next()?.parse().ok()? },
+                "called" => Self::Called { at_us: fields.next()?.parse().ok()? },
                 "replayed" => Self::Replayed { took_us: fields.next()?.parse().ok()? },
                 "recorded" => Self::Recorded {
                     count: fields.next()?.parse().ok()?,
@@ -74,6 +78,7 @@ mod tests {
             Event::Registered,
             Event::Began { task_id: 7, at_us: 1_800_000_000_000_000 },
             Event::Suspended { task_id: 7 },
+            Event::Called { at_us: 1 },
             Event::Replayed { took_us: 12_000 },
             Event::Recorded { count: 500, at_us: 1 },
         ] {

@@ -12,6 +12,8 @@ use serde::Serialize;
 pub(crate) enum Metric {
     TasksPerSec,
     StepsPerSec,
+    /// Children, counted from the start of their parent.
+    WithCreationPerSec,
     LatencyMsP50,
     LatencyMsP95,
     LatencyMsP99,
@@ -33,6 +35,7 @@ impl Metric {
         match self {
             Self::TasksPerSec => "tasks/s",
             Self::StepsPerSec => "steps/s",
+            Self::WithCreationPerSec => "tasks/s with their creation",
             Self::LatencyMsP50 => "p50 ms",
             Self::LatencyMsP95 => "p95 ms",
             Self::LatencyMsP99 => "p99 ms",
@@ -52,7 +55,7 @@ impl Metric {
     /// With significant digits only.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
-            Self::TasksPerSec | Self::StepsPerSec => thousands(value),
+            Self::TasksPerSec | Self::StepsPerSec | Self::WithCreationPerSec => thousands(value),
             Self::WalBytesPerTask => format!("{value:.0}"),
             Self::CommitsPerTask | Self::DeadRowsPerTask => format!("{value:.3}"),
             Self::LatencyMsP50

@@ -144,7 +144,6 @@ impl DurableStore for ObservedStore {
     forward! {
         fn steps<'a>(id: TaskId) -> TaskSteps;
         fn record_steps<'a>(steps: &'a [NewStep]) -> Vec<StepOutcome>;
-        fn record_call<'a>(call: &'a NewCall) -> StepOutcome;
         fn time_out<'a>(id: AttemptId, claim_id: ClaimId, name: &'a str) -> WaitOutcome;
         fn resume_parents<'a>(ended: &'a [TaskId]) -> u64;
         fn resume_missed<'a>(after: TaskId, limit: u32) -> Option<TaskId>;
@@ -157,6 +156,14 @@ impl DurableStore for ObservedStore {
         fn create_with_steps<'a>(
             task: &'a NewTask, from: TaskId, before_number: u32
         ) -> TaskId;
+    }
+
+    fn record_call<'a>(&'a self, call: &'a NewCall) -> StoreFuture<'a, StepOutcome> {
+        Box::pin(async move {
+            let outcome = self.store.record_call(call).await?;
+            self.reporter.called();
+            Ok(outcome)
+        })
     }
 
     fn suspend<'a>(

@@ -138,6 +138,9 @@ impl PostgresDatabase {
     pub(crate) async fn settle(&self, hold_snapshot: bool) -> Result<(), BenchError> {
         let vacuum = format!("VACUUM (ANALYZE) {}", self.tables().await?.join(", "));
         self.monitor.batch_execute(&vacuum).await?;
+        // Pages of inserted rows are written now, not during a measurement. Not every user
+        // may do this.
+        let _ = self.monitor.batch_execute("CHECKPOINT").await;
         if hold_snapshot {
             let snapshot = connect(&self.config).await?;
             snapshot.batch_execute(HOLD_SNAPSHOT).await?;

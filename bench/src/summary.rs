@@ -48,6 +48,7 @@ pub(crate) fn in_short(measurement: &Measurement) -> String {
     let leading = [
         Metric::TasksPerSec,
         Metric::StepsPerSec,
+        Metric::WithCreationPerSec,
         Metric::LatencyMsP50,
         Metric::LatencyMsP99,
         Metric::IdleCpuPercent,
@@ -107,16 +108,15 @@ pub(crate) fn remarks(report: &BenchReport) -> Vec<String> {
             cell(pickup, Metric::CallLatencyMsP99)
         ));
     }
-    if let Some(steps) = report.scenario(Scenario::Steps)
-        && let Some(Some(spread)) = steps.metrics.get(&Metric::StepsPerSec)
-    {
-        let show = |value| Metric::StepsPerSec.show(value);
-        lines.push(format!(
-            "Steps: {} a second ({}–{}).",
-            show(spread.median),
-            show(spread.min),
-            show(spread.max)
-        ));
+    for (scenario, metric, what) in [
+        (Scenario::Steps, Metric::StepsPerSec, "Steps"),
+        (Scenario::Children, Metric::WithCreationPerSec, "Children, with their creation"),
+    ] {
+        let spread = report.scenario(scenario).and_then(|one| one.metrics.get(&metric)?.as_ref());
+        if let Some(Spread { median, min, max, .. }) = spread {
+            let [median, min, max] = [median, min, max].map(|value| metric.show(*value));
+            lines.push(format!("{what}: {median} a second ({min}–{max})."));
+        }
     }
     if report.other_connections > 0 {
         lines.push(format!(

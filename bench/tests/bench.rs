@@ -107,6 +107,7 @@ fn check_common(report: &Value) {
         ("signal", "call_latency_ms_p50"),
         ("replay", "latency_ms_p50"),
         ("children", "tasks_per_sec"),
+        ("children", "with_creation_per_sec"),
     ] {
         let value = median(report, scenario, metric);
         assert!(value.is_some_and(|value| value > 0.0), "{scenario} {metric}: {value:?}");

@@ -1,6 +1,6 @@
 //! One task that creates children in one call, and awaits them. The rate counts the
-//! children, from the first claim to the end of their parent: with their creation and
-//! the reading of their results, which `drain` does without.
+//! children, from the commit of their creation to the end of their parent: as `drain`,
+//! with the reading of their results. A second rate counts from the start of the parent.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::database::BenchDatabase;
 use crate::durable_tasks::{PARENT, ParentParameters};
 use crate::engines::{EngineOptions, Engines};
 use crate::error::BenchError;
-use crate::metric::Measurement;
+use crate::metric::{Measurement, Metric};
 use crate::options::BenchSettings;
 use crate::tasks;
 
@@ -31,8 +31,13 @@ pub(crate) async fn measure(
     let from_us = engines.release().await?;
     // The suspension of the parent is not counted as recorded.
     let until_us = engines.recorded(children + 1).await?;
-    let took = Duration::from_micros(u64::try_from(until_us - from_us).unwrap_or(0));
-    let measurement = Measurement::default().rate(children, took);
+    let since =
+        |from_us: i64| Duration::from_micros(u64::try_from(until_us - from_us).unwrap_or(0));
+    let called_us = engines.called_us().unwrap_or(from_us);
+    let with_creation = children as f64 / since(from_us).as_secs_f64();
+    let measurement = Measurement::default()
+        .rate(children, since(called_us))
+        .with(Metric::WithCreationPerSec, Some(with_creation));
     let measurement = costs.finish(Some(&engines), children, measurement).await?;
     engines.stop().await?;
     Ok(measurement)

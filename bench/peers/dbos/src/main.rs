@@ -2,7 +2,7 @@
 //! Prints one line of JSON.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use dbos::{Config, DBOS, StartOptions};
@@ -11,6 +11,8 @@ use tokio::sync::mpsc;
 
 const STEPS: u32 = 10;
 const WAIT: Duration = Duration::from_secs(3600);
+
+static RECEIVED: OnceLock<mpsc::UnboundedSender<Instant>> = OnceLock::new();
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -40,6 +42,14 @@ async fn ten_steps(_: u64) -> dbos::Result<String> {
     Ok("done".to_owned())
 }
 
+async fn approval(_: u64) -> dbos::Result<String> {
+    let message: Option<String> = dbos::recv(None, WAIT).await?;
+    if let Some(received) = RECEIVED.get() {
+        let _ = received.send(Instant::now());
+    }
+    Ok(message.unwrap_or_default())
+}
+
 /// Starts workflows in this process, so many at once, and waits for their ends.
 async fn steps(count: usize, at_once: usize, connections: usize) -> Result<(), Box<dyn Error>> {
     let dbos = instance(connections)?;
@@ -67,15 +77,8 @@ async fn steps(count: usize, at_once: usize, connections: usize) -> Result<(), B
 async fn signal(count: usize, connections: usize) -> Result<(), Box<dyn Error>> {
     let dbos = instance(connections)?;
     let (sender, mut received) = mpsc::unbounded_channel();
-    let sender = Arc::new(sender);
-    let workflow = dbos.register_workflow("approval", move |_: u64| {
-        let sender = sender.clone();
-        async move {
-            let message: Option<String> = dbos::recv(None, WAIT).await?;
-            let _ = sender.send(Instant::now());
-            dbos::Result::Ok(message.unwrap_or_default())
-        }
-    })?;
+    RECEIVED.get_or_init(|| sender);
+    let workflow = dbos.register_workflow("approval", approval)?;
     dbos.launch().await?;
     let mut samples_ms = Vec::new();
     for n in 0..count {

@@ -313,32 +313,49 @@ impl<S> Context<S> {
         children: impl FnOnce() -> Result<Vec<NewTask>, Failure>,
     ) -> Result<Vec<ChildOutcome>, Failure> {
         let (name, found) = self.begin_step(name, StepKind::Call).await?;
-        let ids = match found {
-            Some(step) => step.children(),
-            None => self.create_children(&name, children()?).await?,
+        let (ids, are_new) = match found {
+            Some(step) => (step.children(), false),
+            None => (self.create_children(&name, children()?).await?, true),
         };
-        let ended = self.steps().replay().find(&ended_name(&name), StepKind::Call)?;
-        let attempts: Option<Vec<i32>> =
-            ended.and_then(|step| step.result).and_then(|result| result.decode().ok());
-        if let Some(outcomes) = self.child_outcomes(&ids, attempts.as_deref()).await? {
-            if attempts.is_none() {
-                let attempts = outcomes.iter().map(|outcome| outcome.attempt).collect();
-                let content = StepContent::ChildrenEnded(attempts);
-                let row = self.record_step(&ended_name(&name), content, Duration::ZERO).await?;
-                if row.attempt != self.id.attempt {
-                    let attempts: Vec<i32> =
-                        row.result.and_then(|result| result.decode().ok()).unwrap_or_default();
-                    if let Some(outcomes) = self.child_outcomes(&ids, Some(&attempts)).await? {
-                        return Ok(outcomes);
-                    }
-                }
-            }
+        // New children have not ended. If all of them existed and have ended, the suspension
+        // makes the task due at once.
+        if (!are_new || ids.is_empty())
+            && let Some(outcomes) = self.ended_children(&name, &ids).await?
+        {
             return Ok(outcomes);
         }
         let reason = format!("waiting for {} ({name})", count(ids.len(), "child task"));
         let children_from = ids.iter().min().copied();
         let request = SuspendRequest { children_from, ..SuspendRequest::default() };
         Err(self.steps().suspend(request, DELAY_MAX, reason))
+    }
+
+    /// How the children of a call ended, as recorded, or recorded now; `None` if one has not
+    /// ended.
+    async fn ended_children(
+        &self,
+        name: &str,
+        ids: &[TaskId],
+    ) -> Result<Option<Vec<ChildOutcome>>, Failure> {
+        let ended = self.steps().replay().find(&ended_name(name), StepKind::Call)?;
+        let attempts: Option<Vec<i32>> =
+            ended.and_then(|step| step.result).and_then(|result| result.decode().ok());
+        let Some(outcomes) = self.child_outcomes(ids, attempts.as_deref()).await? else {
+            return Ok(None);
+        };
+        if attempts.is_some() {
+            return Ok(Some(outcomes));
+        }
+        let attempts = outcomes.iter().map(|outcome| outcome.attempt).collect();
+        let content = StepContent::ChildrenEnded(attempts);
+        let row = self.record_step(&ended_name(name), content, Duration::ZERO).await?;
+        if row.attempt == self.id.attempt {
+            return Ok(Some(outcomes));
+        }
+        // Another attempt has recorded them before.
+        let attempts: Vec<i32> =
+            row.result.and_then(|result| result.decode().ok()).unwrap_or_default();
+        Ok(self.child_outcomes(ids, Some(&attempts)).await?.or(Some(outcomes)))
     }
 
     /// The outcomes of children; `None` if one has not ended.

@@ -266,10 +266,14 @@ ORDER BY s.task_id LIMIT $2;
 
 -- name: child_outcomes
 -- The end of each of these tasks ($1) by an attempt ($2), or its newest one. By primary keys.
-SELECT a.id, c.id IS NOT NULL AS exists, e.attempt, e.ends_task::text AS status,
+-- The task itself is read only if it has not ended: most have.
+SELECT a.id,
+  CASE WHEN e.ends_task IS NULL THEN
+    EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = a.id)
+  ELSE true END AS exists,
+  e.attempt, e.ends_task::text AS status,
   task_engine.readable(e.result) AS result, task_engine.readable(e.error) AS error
 FROM unnest($1::bigint[], $2::integer[]) WITH ORDINALITY AS a(id, attempt, place)
-LEFT JOIN task_engine.created_tasks c ON c.id = a.id
 LEFT JOIN LATERAL (
   SELECT x.attempt, x.ends_task, x.result, x.error FROM task_engine.ended_executions x
   WHERE x.task_id = a.id AND (a.attempt IS NULL OR x.attempt = a.attempt)
