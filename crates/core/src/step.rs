@@ -162,7 +162,7 @@ pub struct NewStep {
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepContent {
     /// The result of code.
-    Result(Json),
+    Value(Json),
     /// A sleep of this time, from the moment of the record.
     SleepFor(Duration),
     /// A sleep until a time.
@@ -179,7 +179,7 @@ impl StepContent {
     #[must_use]
     pub fn kind(&self) -> StepKind {
         match self {
-            Self::Result(_) => StepKind::Step,
+            Self::Value(_) => StepKind::Step,
             Self::SleepFor(_) | Self::SleepUntil(_) => StepKind::Sleep,
             Self::Wait(_) => StepKind::Wait,
             Self::ChildrenEnded(_) => StepKind::Call,
@@ -190,7 +190,7 @@ impl StepContent {
     #[must_use]
     pub fn result(&self) -> Option<Cow<'_, Json>> {
         match self {
-            Self::Result(result) => Some(Cow::Borrowed(result)),
+            Self::Value(result) => Some(Cow::Borrowed(result)),
             Self::ChildrenEnded(attempts) => Json::encode(attempts).ok().map(Cow::Owned),
             _ => None,
         }

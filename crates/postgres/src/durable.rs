@@ -372,7 +372,7 @@ impl Schema {
 
 fn result_text(step: &NewStep) -> &str {
     match &step.content {
-        StepContent::Result(result) => result.as_str(),
+        StepContent::Value(result) => result.as_str(),
         _ => "null",
     }
 }

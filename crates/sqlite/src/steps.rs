@@ -178,7 +178,7 @@ impl<'t> StepWriter<'t> {
                 Some(self.tx.moment.after(*time))
             }
             StepContent::SleepUntil(time) => Some(time.as_microsecond()),
-            StepContent::Result(_) | StepContent::ChildrenEnded(_) => None,
+            StepContent::Value(_) | StepContent::ChildrenEnded(_) => None,
         };
         self.insert(&StepFields {
             id: step.id,

@@ -65,7 +65,7 @@ impl Scene {
     }
 
     fn result(&self, name: &str, number: u32) -> NewStep {
-        self.step(name, number, StepContent::Result(json(&number.to_string())))
+        self.step(name, number, StepContent::Value(json(&number.to_string())))
     }
 
     async fn record(&self, step: NewStep) -> StepOutcome {

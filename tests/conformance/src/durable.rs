@@ -68,7 +68,7 @@ impl TestAttempt {
     /// A step with its number as the result.
     #[must_use]
     pub fn result(&self, name: &str, number: u32) -> NewStep {
-        self.step(name, number, StepContent::Result(json(&number.to_string())))
+        self.step(name, number, StepContent::Value(json(&number.to_string())))
     }
 
     /// A step that creates these children.

@@ -27,7 +27,7 @@ async fn durable_tasks(fixture: &Fixture, engine: &mut TestEngine) -> Waits {
     let order = fixture.create(new_task(WORK)).await;
     let hold = engine.claim_one().await;
     fixture.must_record(hold.result("charge", 1)).await;
-    fixture.must_record(hold.step("null", 2, StepContent::Result(json("null")))).await;
+    fixture.must_record(hold.step("null", 2, StepContent::Value(json("null")))).await;
     fixture.must_record(hold.step("sleep", 3, StepContent::SleepFor(Duration::ZERO))).await;
     fixture.must_record(hold.step("approved", 4, StepContent::Wait(HOUR))).await;
     // Numbers of attempts, not ids.

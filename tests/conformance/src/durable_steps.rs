@@ -22,7 +22,7 @@ use crate::fixture::{
 /// A step is loaded as it was recorded, with the times of the database.
 pub async fn recorded_step_is_loaded(db: &dyn TestDatabase) {
     let (fixture, _engine, hold) = held(db).await;
-    let mut step = hold.step("charge card", 1, StepContent::Result(json(r#"{"paid":[1,null]}"#)));
+    let mut step = hold.step("charge card", 1, StepContent::Value(json(r#"{"paid":[1,null]}"#)));
     step.lasted = Duration::from_secs(90);
     let outcome = fixture.record_step(step).await;
     let StepOutcome::Recorded { now, until: None, signal: None, children } = outcome else {
@@ -253,10 +253,10 @@ pub async fn hostile_steps_are_kept(db: &dyn TestDatabase) {
     let (fixture, _engine, hold) = held(db).await;
     let big = serde_json::to_string(&"ü\u{1}\"".repeat(50_000)).expect("JSON");
     let name = format!("{}#1000", "n".repeat(200));
-    let step = hold.step(&name, 1, StepContent::Result(json(&big)));
+    let step = hold.step(&name, 1, StepContent::Value(json(&big)));
     fixture.must_record(step).await;
     let hostile = "'; DROP TABLE steps; -- \u{202e}{} \\ \u{1F4A5}";
-    fixture.must_record(hold.step(hostile, 2, StepContent::Result(Json::null()))).await;
+    fixture.must_record(hold.step(hostile, 2, StepContent::Value(Json::null()))).await;
     let steps = fixture.steps(hold.task_id()).await.steps;
     assert_eq!((&steps[0].name, steps[1].name.as_str()), (&name, hostile));
     assert_eq!(steps[0].result.as_ref().map(Json::as_str), Some(big.as_str()));

@@ -127,7 +127,7 @@ async fn durable_tasks(fixture: &Fixture, engine: &mut TestEngine) {
     let holds = engine.claim(3).await;
     let (waits, parent, done) = (&holds[0], &holds[1], &holds[2]);
     let text = json(r#"{"paid": "\ud83d\udca5", "big": 123456789012345678901234567890}"#);
-    fixture.must_record(waits.step("charge card", 1, StepContent::Result(text.clone()))).await;
+    fixture.must_record(waits.step("charge card", 1, StepContent::Value(text.clone()))).await;
     fixture.must_record(waits.step("nap", 2, StepContent::SleepFor(Duration::ZERO))).await;
     fixture.must_record(waits.step("approved", 3, StepContent::Wait(HOUR))).await;
     assert!(matches!(fixture.time_out(waits, "approved").await, WaitOutcome::Decided(_)));

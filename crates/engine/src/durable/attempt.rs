@@ -200,7 +200,7 @@ impl<S> Context<S> {
         lasted: Duration,
     ) -> Result<Option<Json>, Failure> {
         let attempt = self.id.attempt;
-        let row = self.record_step(name, StepContent::Result(result), lasted).await?;
+        let row = self.record_step(name, StepContent::Value(result), lasted).await?;
         Ok(if row.attempt == attempt { None } else { row.result })
     }
 
@@ -229,7 +229,7 @@ impl<S> Context<S> {
         let name = replay.next_name(name)?;
         let number = replay.next_number(&name, result.as_str().len())?;
         let (id, claim_id) = (self.id, self.handle.claim);
-        Ok(NewStep { id, claim_id, name, number, content: StepContent::Result(result), lasted })
+        Ok(NewStep { id, claim_id, name, number, content: StepContent::Value(result), lasted })
     }
 
     /// Returns when the sleep is over; an error if the task must be suspended until then.

@@ -19,7 +19,7 @@ fn step(attempt: &TestAttempt, number: u32, name: &str, content: StepContent) ->
 }
 
 fn result(json: &str) -> StepContent {
-    StepContent::Result(Json::parse(json).unwrap())
+    StepContent::Value(Json::parse(json).unwrap())
 }
 
 async fn record(site: &Site, steps: &[NewStep]) {
