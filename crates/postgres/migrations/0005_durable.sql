@@ -94,6 +94,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   status task_engine.task_status;
   waited record;
+  woken boolean;
 BEGIN
   IF $2 IS NULL OR $2 !~ '^[^#[:cntrl:]]+(#([2-9]|[1-9][0-9]{1,8}))?$'
     OR octet_length(split_part($2, '#', 1)) > 200 THEN
@@ -127,11 +128,15 @@ BEGIN
   WHERE w.task_id = $1 AND w.attempt = waited.attempt + 1
   RETURNING w.* INTO waited;
   IF FOUND THEN
-    INSERT INTO task_engine.waiting_tasks
-      (task_id, due_at, priority, attempt, retry_number, queue, task_class)
-    VALUES ($1, clock_timestamp(), waited.priority, waited.attempt, waited.retry_number,
-      waited.queue, waited.task_class);
-    PERFORM task_engine.wake(waited.task_class, waited.queue, waited.priority);
+    WITH again AS (
+      INSERT INTO task_engine.waiting_tasks
+        (task_id, due_at, priority, attempt, retry_number, queue, task_class)
+      SELECT c.id, clock_timestamp(), c.priority, waited.attempt, waited.retry_number, c.queue,
+        c.task_class
+      FROM task_engine.created_tasks c WHERE c.id = $1
+      RETURNING task_class, queue, priority
+    )
+    SELECT task_engine.wake(a.task_class, a.queue, a.priority) INTO woken FROM again a;
   END IF;
   RETURN 'delivered';
 END $$;

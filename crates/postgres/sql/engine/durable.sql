@@ -236,7 +236,7 @@ WITH facts AS MATERIALIZED (
 ), gone AS (
   DELETE FROM task_engine.waiting_tasks w
   USING free WHERE w.task_id = free.task_id AND w.attempt = free.attempt
-  RETURNING w.task_id, w.priority, w.attempt, w.retry_number, w.queue, w.task_class
+  RETURNING w.task_id, w.attempt, w.retry_number
 ), freed AS (
   DELETE FROM task_engine.suspended_tasks s
   WHERE s.task_id = ANY (ARRAY(SELECT task_id FROM gone))
@@ -244,7 +244,8 @@ WITH facts AS MATERIALIZED (
 ), again AS (
   INSERT INTO task_engine.waiting_tasks
     (task_id, due_at, priority, attempt, retry_number, queue, task_class)
-  SELECT task_id, clock_timestamp(), priority, attempt, retry_number, queue, task_class FROM gone
+  SELECT c.id, clock_timestamp(), c.priority, g.attempt, g.retry_number, c.queue, c.task_class
+  FROM gone g JOIN task_engine.created_tasks c ON c.id = g.task_id
   RETURNING task_class, queue, priority
 )
 SELECT ARRAY(SELECT DISTINCT next FROM facts
@@ -268,9 +269,9 @@ ORDER BY s.task_id LIMIT $2;
 -- The end of each of these tasks ($1) by an attempt ($2), or its newest one. By primary keys.
 -- The task itself is read only if it has not ended: most have.
 SELECT a.id,
-  CASE WHEN e.ends_task IS NULL THEN
-    EXISTS (SELECT FROM task_engine.created_tasks c WHERE c.id = a.id)
-  ELSE true END AS exists,
+  -- Not EXISTS, which the server may answer by reading all tasks once.
+  e.ends_task IS NOT NULL
+    OR (SELECT c.id FROM task_engine.created_tasks c WHERE c.id = a.id) IS NOT NULL AS exists,
   e.attempt, e.ends_task::text AS status,
   task_engine.readable(e.result) AS result, task_engine.readable(e.error) AS error
 FROM unnest($1::bigint[], $2::integer[]) WITH ORDINALITY AS a(id, attempt, place)
