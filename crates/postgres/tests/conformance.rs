@@ -12,6 +12,7 @@ use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use task_engine_test_harness::{TestPooler, TestServer};
+use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
 struct Postgres {
@@ -24,7 +25,6 @@ impl TestDatabase for Postgres {
     fn open(&self) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
         Box::pin(async {
             let store = PgStore::connect(&self.store_url).await.expect("the server is there");
-            store.migrate().await.expect("the tables can be made");
             Arc::new(store) as Arc<dyn Store>
         })
     }
@@ -83,8 +83,24 @@ impl TestTransaction for Own {
     }
 }
 
+/// A database with the tables: a copy of one, because that is faster than to create them.
+async fn database_with_tables() -> String {
+    static ORIGINAL: OnceCell<String> = OnceCell::const_new();
+    let original = ORIGINAL
+        .get_or_init(async || {
+            let url = TestServer::shared().create_database().await;
+            let store = PgStore::connect(&url).await.expect("the server is there");
+            store.migrate().await.expect("the tables can be made");
+            // The server waits until its connections are closed.
+            store.close().await.unwrap();
+            url.rsplit('/').next().unwrap().to_owned()
+        })
+        .await;
+    TestServer::shared().create_copy(original).await
+}
+
 async fn fresh() -> Box<dyn TestDatabase> {
-    let url = TestServer::shared().create_database().await;
+    let url = database_with_tables().await;
     Box::new(Postgres { store_url: url.clone(), url })
 }
 
@@ -101,7 +117,7 @@ fn pooler() -> &'static TestPooler {
 }
 
 async fn behind_a_pooler() -> Box<dyn TestDatabase> {
-    let url = TestServer::shared().create_database().await;
+    let url = database_with_tables().await;
     Box::new(Postgres { store_url: pooler().through(&url), url })
 }
 

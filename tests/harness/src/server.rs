@@ -83,7 +83,12 @@ impl TestServer {
     /// If there is no PostgreSQL on this machine, or it does not start.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<TestServer> = OnceLock::new();
-        SHARED.get_or_init(Self::start)
+        // No test turns off the machine, so nothing needs to reach the disk: most of the time
+        // of a test would be spent on that.
+        let settings = ["fsync=off", "full_page_writes=off"].map(str::to_owned).to_vec();
+        SHARED.get_or_init(|| {
+            Self::start_with(ServerOptions { settings, ..ServerOptions::default() })
+        })
     }
 
     /// A new server, for tests that stop it.
@@ -137,13 +142,21 @@ impl TestServer {
     /// # Panics
     /// If the server does not answer.
     pub async fn create_database(&self) -> String {
+        self.create_copy("template1").await
+    }
+
+    /// Creates a copy of a database, which has no connections; returns its URL.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    pub async fn create_copy(&self, database: &str) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let connected = tokio_postgres::connect(&self.url("postgres"), NoTls).await;
         let (client, connection) = connected.expect("the server takes connections");
         let connection = tokio::spawn(connection);
-        let created = client.batch_execute(&format!("CREATE DATABASE {name}")).await;
-        created.expect("the server creates a database");
+        let created = format!("CREATE DATABASE {name} TEMPLATE {database}");
+        client.batch_execute(&created).await.expect("the server creates a database");
         drop(client);
         // Waits until the connection is closed.
         let _ = connection.await;
