@@ -83,12 +83,7 @@ impl TestServer {
     /// If there is no PostgreSQL on this machine, or it does not start.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<TestServer> = OnceLock::new();
-        // No test turns off the machine, so nothing needs to reach the disk: most of the time
-        // of a test would be spent on that.
-        let settings = ["fsync=off", "full_page_writes=off"].map(str::to_owned).to_vec();
-        SHARED.get_or_init(|| {
-            Self::start_with(ServerOptions { settings, ..ServerOptions::default() })
-        })
+        SHARED.get_or_init(Self::start)
     }
 
     /// A new server, for tests that stop it.
