@@ -260,8 +260,9 @@ SELECT s.task_id,
   s.watching IS NOT NULL AND task_engine.has_ended(s.watching)
   OR EXISTS (SELECT FROM task_engine.signals g
              WHERE g.task_id = s.task_id AND g.name = ANY (s.signals))
-  OR NOT EXISTS (SELECT FROM task_engine.waiting_tasks w
-                 WHERE w.task_id = s.task_id AND w.attempt = s.attempt + 1) AS is_missed
+  -- Not EXISTS: PostgreSQL 13 may read the whole queue for that.
+  OR (SELECT w.task_id FROM task_engine.waiting_tasks w
+      WHERE w.task_id = s.task_id AND w.attempt = s.attempt + 1) IS NULL AS is_missed
 FROM task_engine.suspended_tasks s WHERE s.task_id > $1
 ORDER BY s.task_id LIMIT $2;
 
