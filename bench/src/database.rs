@@ -47,6 +47,16 @@ pub(crate) enum ExistingTasks {
     Sleepers,
 }
 
+/// How the tasks of flows went. Each has one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlowOrder {
+    /// Tasks that have succeeded.
+    pub(crate) succeeded: i64,
+    pub(crate) dependencies: i64,
+    /// Dependencies whose task began before the one that it depends on had ended.
+    pub(crate) not_respected: i64,
+}
+
 /// What [`BenchDatabase::clear`] leaves in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keep {
@@ -190,6 +200,14 @@ impl BenchDatabase {
         match self {
             Self::Postgres(database) => database.dead_rows().await.map(Some),
             Self::Sqlite(_) => Ok(None),
+        }
+    }
+
+    /// Reads all tasks and dependencies: after a measurement.
+    pub(crate) async fn flow_order(&self) -> Result<FlowOrder, BenchError> {
+        match self {
+            Self::Postgres(database) => database.flow_order().await,
+            Self::Sqlite(database) => database.flow_order().await,
         }
     }
 

@@ -48,6 +48,12 @@ pub(crate) const QUEUE: &str = "bench";
 pub(crate) const UNSERVED_QUEUE: &str = "bench_unserved";
 pub(crate) const NOOP: &str = "bench_noop";
 pub(crate) const ONE_MS: &str = "bench_1ms";
+/// Tasks with a key and limits; empty.
+pub(crate) const LIMITED: &str = "bench_limited";
+/// Tasks with a key and limits that sleep for a millisecond. Those of [`STAMPED_KEY`] report
+/// when they started.
+pub(crate) const LIMITED_1MS: &str = "bench_limited_1ms";
+pub(crate) const STAMPED_KEY: &str = "stamped";
 /// Reports when it started.
 pub(crate) const STAMP: &str = "bench_stamp";
 
@@ -66,6 +72,23 @@ impl BenchParameters {
             subject: "Your order is on its way".to_owned(),
             template: "order_shipped".to_owned(),
         }
+    }
+}
+
+/// The parameters of a task with a key.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct KeyedParameters {
+    pub(crate) customer: String,
+    #[serde(flatten)]
+    rest: BenchParameters,
+}
+
+/// The parameter that is the key.
+pub(crate) const KEY: &str = "customer";
+
+impl KeyedParameters {
+    pub(crate) fn sample(customer: &str) -> Self {
+        Self { customer: customer.to_owned(), rest: BenchParameters::sample() }
     }
 }
 
@@ -92,6 +115,8 @@ pub(crate) async fn run(url: &str, args: EngineArguments) -> Result<(), BenchErr
         .handle_class(NOOP, options(), noop)
         .handle_class(ONE_MS, options(), one_ms)
         .handle_class(STAMP, options(), stamp)
+        .handle_class(LIMITED, options(), limited)
+        .handle_class(LIMITED_1MS, options(), limited_1ms)
         .handle_class(STEPS, options(), steps)
         .handle_class(SIGNAL, options(), signalled)
         .handle_class(REPLAY, options(), replay)
@@ -123,6 +148,19 @@ async fn one_ms(_: BenchParameters, _: Context<()>) -> Result<&'static str, Fail
 async fn stamp(_: BenchParameters, cx: Context<()>) -> Result<&'static str, Failure> {
     let at_us = now_us();
     emit(Event::Began { task_id: cx.task_id().0, at_us });
+    Ok("done")
+}
+
+async fn limited(_: KeyedParameters, _: Context<()>) -> Result<&'static str, Failure> {
+    Ok("done")
+}
+
+async fn limited_1ms(task: KeyedParameters, cx: Context<()>) -> Result<&'static str, Failure> {
+    if task.customer == STAMPED_KEY {
+        let at_us = now_us();
+        emit(Event::Began { task_id: cx.task_id().0, at_us });
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
     Ok("done")
 }
 

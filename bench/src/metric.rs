@@ -28,6 +28,12 @@ pub(crate) enum Metric {
     EngineMemoryMb,
     IdleCommitsPerSec,
     IdleCpuPercent,
+    /// The most starts in any second.
+    StartsInWindowMax,
+    /// Starts, compared with those that a rate allows.
+    StartsUsedPercent,
+    /// Tasks of other keys that still waited at the end.
+    BacklogLeft,
 }
 
 impl Metric {
@@ -49,13 +55,20 @@ impl Metric {
             Self::EngineMemoryMb => "engine memory MB",
             Self::IdleCommitsPerSec => "commits/s when idle",
             Self::IdleCpuPercent => "CPU % when idle",
+            Self::StartsInWindowMax => "starts in a second at most",
+            Self::StartsUsedPercent => "% of the possible starts",
+            Self::BacklogLeft => "tasks of other keys left",
         }
     }
 
     /// With significant digits only.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
-            Self::TasksPerSec | Self::StepsPerSec | Self::WithCreationPerSec => thousands(value),
+            Self::TasksPerSec
+            | Self::StepsPerSec
+            | Self::WithCreationPerSec
+            | Self::StartsInWindowMax
+            | Self::BacklogLeft => thousands(value),
             Self::WalBytesPerTask => format!("{value:.0}"),
             Self::CommitsPerTask | Self::DeadRowsPerTask => format!("{value:.3}"),
             Self::LatencyMsP50
@@ -65,9 +78,10 @@ impl Metric {
             | Self::CallLatencyMsP99
             | Self::IdleCommitsPerSec
             | Self::IdleCpuPercent => format!("{value:.2}"),
-            Self::DatabaseCpuUsPerTask | Self::EngineCpuUsPerTask | Self::EngineMemoryMb => {
-                format!("{value:.1}")
-            }
+            Self::DatabaseCpuUsPerTask
+            | Self::EngineCpuUsPerTask
+            | Self::EngineMemoryMb
+            | Self::StartsUsedPercent => format!("{value:.1}"),
         }
     }
 }

@@ -13,9 +13,16 @@ use task_engine_core::attempt::{AttemptId, AttemptRecord};
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::SettleOutcome;
+use task_engine_core::dependency::{
+    AddMembersOutcome, CreatedFlow, DependencyRow, FlowRow, FlowsQuery, NewFlow, NewMembers,
+};
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
 use task_engine_core::json::Json;
+use task_engine_core::limit::{
+    ClosedKey, DeclaredLimits, Limit, LimitChange, LimitCleared, LimitId, LimitRow, LimitUsage,
+    TaskLimit,
+};
 use task_engine_core::progress::{LogFilter, LogRow, Report};
 use task_engine_core::queue::{Lanes, PausedQueue, QueuePause, QueueRow};
 use task_engine_core::recovery::{Reclaim, ReclaimedAttempt, UnendedAttempt};
@@ -36,8 +43,8 @@ use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry};
 use task_engine_store::check::{Check, CheckDepth, Inventory, Violation};
 use task_engine_store::claim::{Claim, Claimer};
 use task_engine_store::contract::{
-    CancelReport, DurableStore, EngineStore, HeartbeatReply, OperatorStore, ReadStore, RetryReport,
-    SchemaVersion, StoreBase, StoreFuture, WakeUp,
+    CancelReport, DurableStore, EngineStore, FlowStore, HeartbeatReply, LimitStore, OperatorStore,
+    ReadStore, RetryReport, SchemaVersion, StoreBase, StoreFuture, WakeUp,
 };
 use task_engine_store::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutcome};
 use task_engine_store::lock::BlockingSession;
@@ -179,6 +186,32 @@ impl DurableStore for ObservedStore {
             }
             Ok(outcomes)
         })
+    }
+}
+
+impl FlowStore for ObservedStore {
+    forward! {
+        fn create_flow<'a>(flow: &'a NewFlow) -> CreatedFlow;
+        fn add_members<'a>(members: &'a NewMembers) -> AddMembersOutcome;
+        fn dependencies<'a>(tasks: &'a [TaskId], limit: u32) -> Vec<DependencyRow>;
+        fn dependents<'a>(task: TaskId, limit: u32) -> Vec<DependencyRow>;
+        fn flows<'a>(query: &'a FlowsQuery) -> Vec<FlowRow>;
+        fn prune_flows<'a>(limit: u32) -> u64;
+    }
+}
+
+impl LimitStore for ObservedStore {
+    forward! {
+        fn declare_limits<'a>(declared: &'a DeclaredLimits) -> Vec<(String, LimitChange)>;
+        fn set_limit<'a>(limit: &'a Limit) -> LimitChange;
+        fn clear_limit<'a>(name: &'a str) -> LimitCleared;
+        fn close_limit_keys<'a>(keys: &'a [ClosedKey]) -> ();
+        fn open_limit_key<'a>(name: &'a str, key: &'a str) -> bool;
+        fn wake_limited<'a>() -> ();
+        fn prune_limit_keys<'a>(limit: u32) -> u64;
+        fn limits<'a>() -> Vec<LimitRow>;
+        fn limit_usage<'a>(limit: Option<LimitId>, at_most: u32) -> LimitUsage;
+        fn task_limits<'a>(id: TaskId) -> Vec<TaskLimit>;
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 500, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     workers: u16,
-    /// Engines in drain and steady
+    /// Engines in drain, limited-drain, rate and steady
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     engines: u16,
@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 200, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     samples: u16,
-    /// Duration of creation and steady scenarios
+    /// Duration of creation, rate and steady scenarios
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = duration)]
     time: Duration,
     /// Duration of the idle scenario
@@ -82,6 +82,22 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     sleepers: u64,
+    /// Keys of the tasks in limited-drain
+    #[arg(long, default_value_t = 1000, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    keys: u32,
+    /// Attempts of a key that may run at a time in limited-drain
+    #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max: u32,
+    /// Starts per second in rate
+    #[arg(long, default_value_t = 100, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// Tasks that wait beside the measured ones in blocked and fair
+    #[arg(long, default_value_t = 50_000, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    backlog: u64,
     /// Hold a snapshot open on another connection, so that no dead row can be
     /// removed
     #[arg(long)]
@@ -106,6 +122,13 @@ Examples:
   cargo run --release -p task-engine-bench -- --scenario drain --scenario steps --workers 1000
   cargo run --release -p task-engine-bench -- --scenario drain --scenario pickup --sleepers 1000000
   cargo run --release -p task-engine-bench -- --scenario steady --time 3m --hold-snapshot --repeats 1
+  cargo run --release -p task-engine-bench -- --scenario drain --scenario limited-drain --tasks 200000
+  cargo run --release -p task-engine-bench -- --scenario limited-drain --tasks 200000 --keys 10000 --max 1
+  cargo run --release -p task-engine-bench -- --scenario pickup --scenario drain --scenario blocked --backlog 1000000
+  cargo run --release -p task-engine-bench -- --scenario rate --engines 4 --time 1m
+  cargo run --release -p task-engine-bench -- --scenario fair --backlog 1000000
+  cargo run --release -p task-engine-bench -- --scenario drain --scenario flow-layers --tasks 100000
+  cargo run --release -p task-engine-bench -- --scenario flow-chain --tasks 10000
   cargo run --release -p task-engine-bench -- --json > before.json";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
@@ -152,6 +175,25 @@ pub(crate) enum Scenario {
     Replay,
     /// One task that creates --tasks children (at most 10,000) and awaits them
     Children,
+    /// Tasks of flows, created before: all others depend on the first
+    FlowFanOut,
+    /// Tasks of flows, created before: the last depends on all others
+    FlowFanIn,
+    /// Tasks of flows, created before: twenty layers, and each task depends on three
+    FlowLayers,
+    /// Tasks of flows, created before: each depends on the one before
+    FlowChain,
+    /// Empty tasks of --keys keys, of which --max may run at a time for each key, created
+    /// before
+    LimitedDrain,
+    /// Drain and pickup of other tasks beside --backlog tasks of one key that may not start
+    Blocked,
+    /// How many tasks start in a second at most, and how many could, with a limit of
+    /// --rate per second
+    Rate,
+    /// From the commit of a task to its start, beside --backlog tasks of another key, with
+    /// a fair share for each key
+    Fair,
 }
 
 impl Scenario {
@@ -178,6 +220,10 @@ pub(crate) struct BenchSettings {
     pub(crate) future: u64,
     pub(crate) unserved: u64,
     pub(crate) sleepers: u64,
+    pub(crate) keys: u32,
+    pub(crate) max: u32,
+    pub(crate) rate: u32,
+    pub(crate) backlog: u64,
     pub(crate) hold_snapshot: bool,
 }
 
@@ -209,6 +255,10 @@ impl Arguments {
             future: self.future,
             unserved: self.unserved,
             sleepers: self.sleepers,
+            keys: self.keys,
+            max: self.max,
+            rate: self.rate,
+            backlog: self.backlog,
             hold_snapshot: self.hold_snapshot,
         })
     }

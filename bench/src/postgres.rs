@@ -10,7 +10,7 @@ use task_engine::postgres::tokio_postgres::{Client, Config, NoTls, Row};
 use task_engine::postgres::{PgStore, Schema};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::database::{Counters, ExistingTasks, Keep, OtherConnections};
+use crate::database::{Counters, ExistingTasks, FlowOrder, Keep, OtherConnections};
 use crate::error::BenchError;
 use crate::proc::Server;
 
@@ -29,6 +29,7 @@ pub(crate) struct PostgresDatabase {
     notifying: Mutex<Vec<String>>,
 }
 
+const FLOW_ORDER: &str = include_str!("../sql/flow_order.sql");
 const FUTURE: &str = include_str!("../sql/future.sql");
 const HISTORY: &str = include_str!("../sql/history.sql");
 const SLEEPERS: &str = include_str!("../sql/sleepers.sql");
@@ -42,7 +43,11 @@ const SERVER: &str = "SELECT current_setting('server_version'), pg_backend_pid()
 /// priorities, or wait for days.
 const CLEAR_QUEUE: &str = "DELETE FROM task_engine.waiting_tasks
 WHERE priority = 0 AND due_at < now() + interval '1 day';
-DELETE FROM task_engine.claims;";
+DELETE FROM task_engine.claims;
+DELETE FROM task_engine.limits;
+DELETE FROM task_engine.limited_targets;
+DELETE FROM task_engine.limit_keys;
+DELETE FROM task_engine.limit_starts;";
 const COMMITS: &str = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
 const CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity
 WHERE application_name = $1 AND pid <> pg_backend_pid()";
@@ -67,9 +72,10 @@ const OTHER_CONNECTIONS: &str =
 FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND application_name <> $1
   AND state_change > clock_timestamp() - $2::float8 * interval '1 second'";
-/// Without the version of the schema, and the audit log, which rejects deletes.
+/// Without the versions of the schema and of the limits, and the audit log, which rejects
+/// deletes.
 const TABLES: &str = "SELECT format('%I.%I', schemaname, tablename)
-FROM pg_tables WHERE schemaname = $1 AND tablename NOT IN ('migrations', 'audit')";
+FROM pg_tables WHERE schemaname = $1 AND tablename NOT IN ('migrations', 'limits_version', 'audit')";
 
 /// How long the server's side of a closed connection may take to go.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -181,6 +187,11 @@ impl PostgresDatabase {
             [(&schema, Type::TEXT), (&secs, Type::FLOAT8)];
         let row = self.monitor.query_typed_one(OTHER_CONNECTIONS, &parameters).await?;
         Ok(OtherConnections { on_server: row.get(0), in_database: row.get(1) })
+    }
+
+    pub(crate) async fn flow_order(&self) -> Result<FlowOrder, BenchError> {
+        let row = self.monitor.query_typed_one(&self.sql(FLOW_ORDER), &[]).await?;
+        Ok(FlowOrder { succeeded: row.get(0), dependencies: row.get(1), not_respected: row.get(2) })
     }
 
     pub(crate) async fn dead_rows(&self) -> Result<i64, BenchError> {

@@ -92,7 +92,7 @@ impl ScenarioReport {
 }
 
 impl Spread {
-    fn of(values: Vec<f64>) -> Option<Self> {
+    pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
         let median = median(&values)?;
         let min = values.iter().copied().fold(f64::INFINITY, f64::min);
         let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -1,12 +1,17 @@
 //! The scenarios, one file per kind.
 
+mod blocked;
 mod children;
 mod claim;
 mod create;
 mod curve;
 mod drain;
+mod fair;
+mod flows;
 mod idle;
+mod limited;
 mod pickup;
+mod rate;
 mod replay;
 mod schedule;
 mod signal;
@@ -20,6 +25,7 @@ use crate::error::BenchError;
 use crate::metric::Measurement;
 use crate::options::{BenchSettings, Scenario};
 use create::{CreateLoad, EngineLoad};
+use flows::Shape;
 
 /// Measures a scenario once.
 pub(crate) async fn measure(
@@ -60,6 +66,14 @@ pub(crate) async fn measure(
         Scenario::Signal => signal::measure(database, settings).await,
         Scenario::Replay => replay::measure(database, settings).await,
         Scenario::Children => children::measure(database, settings).await,
+        Scenario::FlowFanOut => flows::measure(Shape::FanOut, database, settings).await,
+        Scenario::FlowFanIn => flows::measure(Shape::FanIn, database, settings).await,
+        Scenario::FlowLayers => flows::measure(Shape::Layers, database, settings).await,
+        Scenario::FlowChain => flows::measure(Shape::Chain, database, settings).await,
+        Scenario::LimitedDrain => limited::measure(database, settings).await,
+        Scenario::Blocked => blocked::measure(database, settings).await,
+        Scenario::Rate => rate::measure(database, settings).await,
+        Scenario::Fair => fair::measure(database, settings).await,
         Scenario::Claim => claim::measure(database, settings).await,
     }
 }

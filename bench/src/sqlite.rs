@@ -8,7 +8,7 @@ use task_engine::Store;
 use task_engine::sqlite::SqliteStore;
 use task_engine::sqlite::rusqlite::{self, Connection};
 
-use crate::database::{ExistingTasks, Keep};
+use crate::database::{ExistingTasks, FlowOrder, Keep};
 use crate::error::BenchError;
 
 /// The file is removed when this is dropped.
@@ -19,6 +19,8 @@ pub(crate) struct SqliteDatabase {
     snapshot: Mutex<Option<Connection>>,
 }
 
+/// The statement for PostgreSQL, with the names of the tables here.
+const FLOW_ORDER: &str = include_str!("../sql/flow_order.sql");
 const CLEAR_ALL: &str = include_str!("../sql/sqlite_clear_all.sql");
 const CLEAR_QUEUE: &str = include_str!("../sql/sqlite_clear_queue.sql");
 const SLEEPERS: &str = include_str!("../sql/sqlite_sleepers.sql");
@@ -81,25 +83,44 @@ impl SqliteDatabase {
         self.execute(clear.to_owned()).await
     }
 
+    pub(crate) async fn flow_order(&self) -> Result<FlowOrder, BenchError> {
+        let statement = FLOW_ORDER.replace("task_engine.", "task_engine_");
+        self.with_connection(move |connection| {
+            connection.query_row(&statement, [], |row| {
+                Ok(FlowOrder {
+                    succeeded: row.get(0)?,
+                    dependencies: row.get(1)?,
+                    not_respected: row.get(2)?,
+                })
+            })
+        })
+        .await
+    }
+
     pub(crate) fn remove(self) -> Result<(), BenchError> {
         self.remove_files().map_err(|error| {
             BenchError::Failure(format!("{} is left behind: {error}", self.path.display()))
         })
     }
 
-    /// On a thread that may block.
     async fn execute(&self, statements: String) -> Result<(), BenchError> {
+        self.with_connection(move |connection| connection.execute_batch(&statements)).await
+    }
+
+    /// On a thread that may block.
+    async fn with_connection<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, BenchError> {
         let path = self.path.clone();
         let work = move || {
             let connection = Connection::open(path)?;
             connection.busy_timeout(BUSY_TIMEOUT)?;
-            connection.execute_batch(&statements)
+            work(&connection)
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(done) => Ok(done?),
-            Err(error) => {
-                Err(BenchError::Failure(format!("cannot write to the database: {error}")))
-            }
+            Err(error) => Err(BenchError::Failure(format!("cannot use the database: {error}"))),
         }
     }
 

@@ -52,6 +52,9 @@ pub(crate) fn in_short(measurement: &Measurement) -> String {
         Metric::LatencyMsP50,
         Metric::LatencyMsP99,
         Metric::IdleCpuPercent,
+        Metric::StartsInWindowMax,
+        Metric::StartsUsedPercent,
+        Metric::BacklogLeft,
     ];
     let shown: Vec<_> = measurement
         .values
@@ -90,6 +93,35 @@ pub(crate) fn cell(scenario: &ScenarioReport, metric: Metric) -> String {
     }
 }
 
+/// Scenarios that are compared with another one, by a metric.
+const RATIOS: [(Scenario, Scenario, Metric); 9] = [
+    (Scenario::FlowFanOut, Scenario::Drain, Metric::TasksPerSec),
+    (Scenario::FlowFanIn, Scenario::Drain, Metric::TasksPerSec),
+    (Scenario::FlowLayers, Scenario::Drain, Metric::TasksPerSec),
+    (Scenario::FlowChain, Scenario::Drain, Metric::TasksPerSec),
+    (Scenario::LimitedDrain, Scenario::Drain, Metric::TasksPerSec),
+    (Scenario::Blocked, Scenario::Drain, Metric::TasksPerSec),
+    (Scenario::Blocked, Scenario::Pickup, Metric::LatencyMsP50),
+    (Scenario::Blocked, Scenario::Pickup, Metric::LatencyMsP99),
+    (Scenario::Fair, Scenario::Pickup, Metric::LatencyMsP50),
+];
+
+/// The ratio of two scenarios that ran in alternation: of each repeat, so that the load of the
+/// machine affects both values alike.
+fn compare(report: &BenchReport, (of, to, metric): (Scenario, Scenario, Metric)) -> Option<String> {
+    let values = |scenario| report.scenario(scenario)?.metrics.get(&metric)?.as_ref();
+    let (of_values, to_values): (&Spread, &Spread) = (values(of)?, values(to)?);
+    let pairs = of_values.values.iter().zip(&to_values.values);
+    let ratios = pairs.filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect();
+    let Spread { median, min, max, .. } = Spread::of(ratios)?;
+    Some(format!(
+        "{} of {} / {}: {median:.2} ({min:.2}–{max:.2}).",
+        metric.label(),
+        of.name(),
+        to.name()
+    ))
+}
+
 /// Lines below the table.
 pub(crate) fn remarks(report: &BenchReport) -> Vec<String> {
     let mut lines = Vec::new();
@@ -118,6 +150,22 @@ pub(crate) fn remarks(report: &BenchReport) -> Vec<String> {
             lines.push(format!("{what}: {median} a second ({min}–{max})."));
         }
     }
+    if let Some(rate) = report.scenario(Scenario::Rate) {
+        let most = rate.metrics.get(&Metric::StartsInWindowMax).and_then(Option::as_ref);
+        lines.push(format!(
+            "A rate of {} per second: at most {} starts in any second, {} % of the possible starts.",
+            report.settings.rate,
+            most.map_or_else(|| "n/a".to_owned(), |most| Metric::StartsInWindowMax.show(most.max)),
+            cell(rate, Metric::StartsUsedPercent)
+        ));
+    }
+    if let Some(fair) = report.scenario(Scenario::Fair) {
+        lines.push(format!(
+            "Fair: {} tasks of the other key were left at the end.",
+            cell(fair, Metric::BacklogLeft)
+        ));
+    }
+    lines.extend(RATIOS.into_iter().filter_map(|ratio| compare(report, ratio)));
     if report.other_connections > 0 {
         lines.push(format!(
             "Other programs used this server ({}); their costs are included.",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use task_engine::{Json, NewTask, Store};
 
-use crate::engine::{BenchParameters, QUEUE};
+use crate::engine::{BenchParameters, KeyedParameters, QUEUE};
 use crate::error::BenchError;
 
 /// Tasks per call while tasks are prepared.
@@ -27,6 +27,28 @@ pub(crate) async fn create(store: &dyn Store, class: &str, count: u64) -> Result
     while missing > 0 {
         let batch = missing.min(BATCH);
         store.create(&vec![task.clone(); batch as usize]).await?;
+        missing -= batch;
+    }
+    Ok(())
+}
+
+/// Creates tasks with limits: the first one of the first key, the next one of the next key,
+/// and so on.
+pub(crate) async fn create_keyed(
+    store: &dyn Store,
+    class: &str,
+    keys: &[String],
+    count: u64,
+) -> Result<(), BenchError> {
+    let tasks: Result<Vec<NewTask>, BenchError> =
+        keys.iter().map(|key| task_with(class, &KeyedParameters::sample(key))).collect();
+    let tasks = tasks?;
+    let mut next = tasks.iter().cycle();
+    let mut missing = count;
+    while missing > 0 {
+        let batch = missing.min(BATCH);
+        let some: Vec<NewTask> = next.by_ref().take(batch as usize).cloned().collect();
+        store.create(&some).await?;
         missing -= batch;
     }
     Ok(())

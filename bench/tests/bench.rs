@@ -51,7 +51,7 @@ fn interrupt(bench: Child, signal: &str) -> Output {
 }
 
 /// All scenarios, as short as possible.
-const SHORT: [&str; 14] = [
+const SHORT: [&str; 20] = [
     "--repeats",
     "1",
     "--tasks",
@@ -66,6 +66,12 @@ const SHORT: [&str; 14] = [
     "300ms",
     "--idle-time",
     "100ms",
+    "--keys",
+    "20",
+    "--max",
+    "2",
+    "--backlog",
+    "100",
 ];
 
 /// Tasks that are there before.
@@ -108,6 +114,10 @@ fn check_common(report: &Value) {
         ("replay", "latency_ms_p50"),
         ("children", "tasks_per_sec"),
         ("children", "with_creation_per_sec"),
+        ("flow-fan-out", "tasks_per_sec"),
+        ("flow-fan-in", "tasks_per_sec"),
+        ("flow-layers", "tasks_per_sec"),
+        ("flow-chain", "tasks_per_sec"),
     ] {
         let value = median(report, scenario, metric);
         assert!(value.is_some_and(|value| value > 0.0), "{scenario} {metric}: {value:?}");
@@ -121,11 +131,27 @@ fn check_common(report: &Value) {
     ] {
         assert!(median(report, scenario, metric).is_some(), "{scenario} {metric}");
     }
+    check_limits(report);
     if cfg!(target_os = "linux") {
         assert!(median(report, "drain", "engine_memory_mb").is_some_and(|mb| mb > 1.0));
         assert!(median(report, "drain", "engine_cpu_us_per_task").is_some());
         assert!(median(report, "idle", "idle_cpu_percent").is_some());
     }
+}
+
+fn check_limits(report: &Value) {
+    for (scenario, metric) in [
+        ("limited-drain", "tasks_per_sec"),
+        ("blocked", "tasks_per_sec"),
+        ("blocked", "call_latency_ms_p50"),
+        ("rate", "starts_used_percent"),
+        ("fair", "call_latency_ms_p50"),
+    ] {
+        let value = median(report, scenario, metric);
+        assert!(value.is_some_and(|value| value > 0.0), "{scenario} {metric}: {value:?}");
+    }
+    let most = median(report, "rate", "starts_in_window_max");
+    assert!(most.is_some_and(|most| most <= 100.0), "{most:?}");
 }
 
 #[test]

@@ -41,11 +41,12 @@ class Stalled(Exception):
 
 def drain(server, system, count, timeout_s):
     """The figures of one drain, or what it had done when it stalled."""
-    with Session(server, "postgres") as admin:
-        # A fresh database each time: nobody inherits another's bloat.
-        admin.do(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-        admin.do(f"CREATE DATABASE {DATABASE} TEMPLATE template0")
-    system.preload(count, server.url(DATABASE))
+    # A fresh database each time: nobody inherits another's bloat.
+    create_database(server, DATABASE)
+    try:
+        system.preload(count, server.url(DATABASE), timeout_s)
+    except subprocess.TimeoutExpired:
+        return {"stalled": "its jobs were not created in time"}
     with Session(server, DATABASE) as session:
         session.do("SET max_parallel_workers_per_gather = 0")
         # Tables as they are after some time of use: planned with statistics,
@@ -65,6 +66,13 @@ def drain(server, system, count, timeout_s):
             return {"stalled": str(stalled)}
         finally:
             stop(worker)
+
+
+def create_database(server, name):
+    """An empty database; one of that name is removed."""
+    with Session(server, "postgres") as admin:
+        admin.do(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        admin.do(f"CREATE DATABASE {name} TEMPLATE template0")
 
 
 @dataclass
@@ -132,6 +140,7 @@ def figures(begin, end, count, memory_mb):
     worker_ns, server_ns = end.worker_ns - begin.worker_ns, end.server_ns - begin.server_ns
     ours_ns = worker_ns + server_ns + end.watchers_ns - begin.watchers_ns
     return {
+        "began_at": begin.at,
         "jobs_per_s": count / took_s,
         "worker_us_per_job": worker_ns / count / 1000,
         "server_us_per_job": server_ns / count / 1000,

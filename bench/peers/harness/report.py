@@ -16,7 +16,7 @@ def summarise(system, runs, ours):
         "stalled": [run["stalled"] for run in runs if "stalled" in run],
         "runs": runs,
     }
-    for figure in good[0] if good else ():
+    for figure in (name for name in (good[0] if good else ()) if name != "began_at"):
         values = [run[figure] for run in good if run[figure] is not None]
         if values:
             summary[figure] = {"median": median(values), "min": min(values), "max": max(values)}

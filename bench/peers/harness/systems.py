@@ -1,8 +1,8 @@
 """The systems that are compared: how each is built, filled, run and counted.
 
-Each is a program of ours around its library, with two commands: `preload COUNT`
-creates the jobs by the library's own bulk function, `work COUNT SETTINGS` runs
-one worker process, which prints `handled` once it has run the last job.
+Each is a program of ours around its library, with two commands: `preload COUNT
+SETTINGS` creates the jobs by the library's own bulk function, `work COUNT SETTINGS`
+runs one worker process, which prints `handled` once it has run the last job.
 """
 
 import json
@@ -32,8 +32,11 @@ class System:
     history: str
     settings: dict = field(default_factory=dict)
 
-    def preload(self, count, url):
-        subprocess.run([*self.command, "preload", str(count)], check=True, env=environment(url))
+    def preload(self, count, url, timeout_s):
+        subprocess.run(
+            [*self.command, "preload", str(count), json.dumps(self.settings)],
+            check=True, env=environment(url), timeout=timeout_s,
+        )
 
     def work(self, count, url):
         return subprocess.Popen(

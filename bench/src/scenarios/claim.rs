@@ -41,7 +41,7 @@ pub(crate) async fn measure(
     settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
     let store = database.store().await?;
-    let instance = store.register(&new_instance()).await?;
+    let instance = store.register(&instance()).await?;
     let ids = ClaimIds::new(instance);
     let mut kinds = kinds(&*store, instance)?;
     let mut samples_ms = Vec::new();
@@ -85,19 +85,29 @@ fn kinds(store: &dyn Store, instance: InstanceId) -> Result<[Kind; 3], BenchErro
     ])
 }
 
-fn new_instance() -> NewInstance {
+fn instance() -> NewInstance {
+    let (queues, classes) = ([QUEUE, UNSERVED_QUEUE, OTHER_QUEUE], [NOOP, ONE_MS, STAMP]);
+    new_instance("bench-claim", queues, classes)
+}
+
+/// An instance without a process.
+pub(crate) fn new_instance<const Q: usize, const C: usize>(
+    name: &str,
+    queues: [&str; Q],
+    classes: [&str; C],
+) -> NewInstance {
     let options = |class: &str| (class.to_owned(), TaskOptions::default());
     NewInstance {
-        name: "bench-claim".to_owned(),
+        name: name.to_owned(),
         host: String::new(),
         pid: 0,
         process: None,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         workers: 1,
         lease: LEASE,
-        queues: [QUEUE, UNSERVED_QUEUE, OTHER_QUEUE].map(str::to_owned).to_vec(),
+        queues: queues.map(str::to_owned).to_vec(),
         pools: Vec::new(),
-        classes: [NOOP, ONE_MS, STAMP].map(options).into(),
+        classes: classes.map(options).into_iter().collect(),
     }
 }
 

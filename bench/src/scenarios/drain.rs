@@ -16,10 +16,18 @@ pub(crate) async fn measure(
     database: &BenchDatabase,
     settings: &BenchSettings,
 ) -> Result<Measurement, BenchError> {
-    let count = settings.tasks;
     let store = database.store().await?;
-    tasks::create(&*store, class, count).await?;
+    tasks::create(&*store, class, settings.tasks).await?;
     drop(store);
+    execute(database, settings).await
+}
+
+/// Measures the execution of the tasks that wait.
+pub(crate) async fn execute(
+    database: &BenchDatabase,
+    settings: &BenchSettings,
+) -> Result<Measurement, BenchError> {
+    let count = settings.tasks;
     let dead_before = database.dead_rows().await?;
 
     let mut engines =

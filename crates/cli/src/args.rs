@@ -6,9 +6,9 @@ use task_engine::TaskStatus;
 use task_engine_core::filter::Filter;
 
 use crate::commands::{
-    audit, cancel, check, completions, create, demo, doctor, edit, errors, export, import,
-    instances, logs, man, prune, queues, recover, rerun, schedules, show, signal, start, stats,
-    steps, tail, tasks, tokens, top, trace, verify, wait, web, why,
+    audit, cancel, check, completions, create, demo, doctor, edit, errors, export, flow, import,
+    instances, limits, logs, man, prune, queues, recover, rerun, schedules, show, signal, start,
+    stats, steps, tail, tasks, tokens, top, trace, verify, wait, web, why,
 };
 use crate::console::now;
 use crate::error::CliError;
@@ -93,8 +93,12 @@ pub(crate) enum Command {
     Delete(SelectionArgs),
     Prune(prune::Arguments),
 
+    #[command(alias = "flows")]
+    Flow(flow::Arguments),
     #[command(alias = "queue")]
     Queues(queues::Arguments),
+    #[command(alias = "limit")]
+    Limits(limits::Arguments),
     #[command(alias = "schedule")]
     Schedules(schedules::Arguments),
     #[command(alias = "instance")]

@@ -23,7 +23,18 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Act", &["create", "retry", "cancel", "rerun", "signal", "edit", "delete", "prune"]),
     (
         "Operate",
-        &["queues", "schedules", "instances", "recover", "doctor", "verify", "audit", "tokens"],
+        &[
+            "flow",
+            "queues",
+            "limits",
+            "schedules",
+            "instances",
+            "recover",
+            "doctor",
+            "verify",
+            "audit",
+            "tokens",
+        ],
     ),
     ("Other", &["export", "import", "completions", "man"]),
 ];
@@ -33,7 +44,7 @@ const COLUMNS_MAX: usize = 80;
 
 /// Commands that remove something. They are never suggested: a user may copy a
 /// suggestion without reading it.
-const DESTRUCTIVE: [&str; 5] = ["delete", "prune", "cancel", "remove", "revoke"];
+const DESTRUCTIVE: [&str; 6] = ["delete", "prune", "cancel", "remove", "revoke", "clear"];
 
 /// Words of other systems, and the command for each. `{}` is the next word that the
 /// user typed.
@@ -93,6 +104,17 @@ const KNOWN_WORDS: &[(&[&str], &[&str])] = &[
     (
         &["approve", "notify", "send", "event"],
         &["send a signal to a task: task-engine signal {} NAME"],
+    ),
+    (
+        &["throttle", "concurrency", "rate", "ratelimit", "rate-limit"],
+        &["limit how many tasks run or start: task-engine limits set NAME"],
+    ),
+    (
+        &["dag", "workflow", "pipeline", "chain", "batch"],
+        &[
+            "run tasks that depend on each other: task-engine flow run flow.toml",
+            "list flows: task-engine flow list",
+        ],
     ),
     (&["cron", "scheduled"], &["list schedules: task-engine schedules list"]),
     (&["dashboard", "ui", "api"], &["serve the dashboard: task-engine web"]),

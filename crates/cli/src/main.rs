@@ -93,6 +93,8 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
             Command::Schedules(args) => commands::schedules::run(console, args).await,
             Command::Instances(args) => commands::instances::run(console, args).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
+            Command::Flow(args) => commands::flow::run(console, args).await,
+            Command::Limits(args) => commands::limits::run(console, args).await,
             Command::Queues(args) => commands::queues::run(console, args).await,
             Command::Tokens(args) => commands::tokens::run(console, args).await,
             Command::Audit(args) => commands::audit::run(console, args).await,

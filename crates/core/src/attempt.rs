@@ -65,6 +65,10 @@ impl TaskError {
     /// The attempt postponed its task. Not a failure, although it is stored in
     /// the place of one: see [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
     pub const SNOOZED: &'static str = "Snoozed";
+    /// A task that this one depends on did not succeed, so this one was cancelled.
+    pub const DEPENDENCY_FAILED: &'static str = "DependencyFailed";
+    /// The task runs only after a failure of others, and they succeeded.
+    pub const NOT_NEEDED: &'static str = "NotNeeded";
 
     /// An error without a backtrace.
     #[must_use]

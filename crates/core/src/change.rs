@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
+use crate::dependency::{DEPENDENT, FLOW_TASK};
 use crate::json::Json;
 use crate::secret::request;
 use crate::step::{AWAITED, KEPT_STEPS};
@@ -43,6 +44,8 @@ pub enum DeleteReport {
     /// The task has ended but is locked: by an engine that records its batch, or by a
     /// creation with its unique key. Try again later.
     Busy,
+    /// A task that has not succeeded depends on it, and may need its result.
+    Needed,
     /// There is no such task.
     NotFound,
 }
@@ -60,12 +63,14 @@ const RERUN_OF: &str = "rerun_of";
 
 /// Fields of the context that belong to the old task only: its creator, request, span,
 /// unique key and retries, the parent that waits for it and the task whose steps it kept.
-const NOT_COPIED: [&str; 8] = [
+const NOT_COPIED: [&str; 10] = [
     "parent_id",
     "traceparent",
     "unique_key",
     "retry_number",
     AWAITED,
+    FLOW_TASK,
+    DEPENDENT,
     KEPT_STEPS,
     request::CONTEXT_MARK,
     request::CONTEXT_CREATOR,

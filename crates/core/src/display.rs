@@ -4,6 +4,7 @@
 
 mod cancelled;
 mod endings;
+mod limits;
 mod steps;
 mod times;
 
@@ -12,6 +13,7 @@ use crate::queue::BoundedCount;
 
 pub use cancelled::{cancel_history_text, cancel_outcome_text};
 pub use endings::{next_state_text, outcome_text};
+pub use limits::{limit_key_text, limit_options_text, limit_target_text, rate_text, window_text};
 pub use steps::{StepEntry, StepState, kept_signals, step_timeline};
 pub use times::{clock, clock_and_relative, relative, span};
 

@@ -83,6 +83,19 @@ struct OriginFields {
     traceparent: Option<Box<RawValue>>,
 }
 
+/// The name of a task in its flow, by its context.
+#[must_use]
+pub fn name_in_flow(context: &Json) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        flow_task: Option<String>,
+    }
+    if context.as_str() == "{}" {
+        return None;
+    }
+    context.decode::<Named>().ok()?.flow_task
+}
+
 /// The context with the correlation id, as task code sees it.
 #[must_use]
 pub fn with_correlation(context: &Json, correlation_id: &str) -> Json {
@@ -104,8 +117,14 @@ pub fn fill_traceparent(task: &mut NewTask, traceparent: Traceparent) {
 
 /// Tasks created in one trace form a flow, unless they have a correlation id.
 pub fn fill_correlation(task: &mut NewTask, traceparent: Traceparent) {
-    let trace_id = format!("{:032x}", traceparent.trace_id());
-    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&trace_id))], FieldMode::Keep);
+    let id = correlation_of_trace(traceparent);
+    task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&id))], FieldMode::Keep);
+}
+
+/// The correlation id of tasks that are created in a trace.
+#[must_use]
+pub fn correlation_of_trace(traceparent: Traceparent) -> String {
+    format!("{:032x}", traceparent.trace_id())
 }
 
 /// What happens to a field that exists.
@@ -165,6 +184,8 @@ pub struct FlowTask {
     pub row: TaskRow,
     /// The task that created it, if one did.
     pub parent_id: Option<TaskId>,
+    /// Its name, if it was created with one in a flow.
+    pub name: Option<String>,
     /// The earliest time of its first attempt.
     pub due_at: Timestamp,
     /// Its attempts, oldest first.

@@ -15,7 +15,7 @@
 //! - [`step`]: durable tasks;
 //! - [`recovery`], [`instance`], [`process`], [`queue`]: engines, and the recovery of attempts
 //!   of dead ones;
-//! - [`flow`], [`traceparent`]: tasks that belong together;
+//! - [`flow`], [`dependency`], [`traceparent`]: tasks that belong together;
 //! - [`filter`], [`change`]: which tasks an operator selects, and what can be changed.
 
 #[cfg(not(unix))]
@@ -27,12 +27,16 @@ pub mod change;
 pub mod claim;
 pub mod completion;
 #[doc(hidden)]
+pub mod dependency;
+#[doc(hidden)]
 pub mod display;
 pub mod filter;
 #[doc(hidden)]
 pub mod flow;
 pub mod instance;
 pub mod json;
+#[doc(hidden)]
+pub mod limit;
 #[doc(hidden)]
 pub mod parse;
 mod parse_error;
@@ -50,6 +54,7 @@ pub mod task;
 pub mod traceparent;
 pub mod unique;
 
+pub use dependency::Flow;
 pub use json::{InvalidJson, Json};
 pub use parse_error::ParseError;
 pub use retry::{RetryOverride, RetryRule};

@@ -1,4 +1,4 @@
-//! Parses times and durations that people type.
+//! Parses times, durations and rates that people type.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, ToSpan, Zoned};
 
 use crate::display::span;
+use crate::limit::Rate;
 
 const TIME_FORMS: &str = "write 2026-12-24T18:00:00Z (or another offset), \"2026-12-24 18:00\" in local time, or 18:00 for the next time it is 18:00";
 const DURATION_FORMS: &str = "write it like 5s, 10m, 1h30m or \"2 days\"";
@@ -127,6 +128,21 @@ pub fn duration_with_unit(text: &str) -> Result<Duration, String> {
         "months and years are not always the same length; write it in days".to_owned()
     })?;
     bounded(exact.unsigned_abs())
+}
+
+/// Parses a rate: how many starts, and in which time, like `100/1s`, `5/min` or `100/1h30m`.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    let invalid = || {
+        "this is not a rate; write the number of starts and the time, like 100/1s, 5/min or 1000/1h"
+            .to_owned()
+    };
+    let (max, per) = text.split_once('/').ok_or_else(invalid)?;
+    let max = max.trim().parse().map_err(|_| invalid())?;
+    let per = per.trim();
+    let has_number = per.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let per = if has_number { per.to_owned() } else { format!("1{per}") };
+    let per = duration_with_unit(&per).map_err(|why| format!("{per:?}: {why}"))?;
+    Ok(Rate::new(max, per))
 }
 
 fn not_a_duration() -> String {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::{AttemptId, AttemptRecord, TaskError};
 use crate::claim::ClaimId;
+use crate::dependency::DEPENDENT;
 use crate::json::Json;
 use crate::retry::RetryRule;
 use crate::task::{NAME_BYTES_MAX, NewTask, TaskId, TaskStatus};
@@ -452,6 +453,12 @@ pub fn is_awaited(context: &Json) -> bool {
 #[must_use]
 pub fn has_kept_steps(context: &Json) -> bool {
     has_field(context, KEPT_STEPS)
+}
+
+/// Whether a task with this context depends on others.
+#[must_use]
+pub fn is_dependent(context: &Json) -> bool {
+    has_field(context, DEPENDENT)
 }
 
 fn has_field(context: &Json, name: &str) -> bool {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow;
 use crate::json::{InvalidJson, Json};
+use crate::limit::{self, ClassLimit, LIMITS_MAX, LimitOptions, Rate};
 use crate::parse_error::ParseError;
 use crate::retry::{RetryOverride, RetryRule, millis};
 use crate::secret;
@@ -120,6 +121,10 @@ pub struct TaskOptions {
     /// The paths of secret parameters: see [`crate::secret`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secret: Vec<String>,
+    /// Its limits. They are not stored with the engine, but as limits of the database, where
+    /// an operator may change them.
+    #[serde(skip)]
+    pub limits: Vec<ClassLimit>,
 }
 
 impl Default for TaskOptions {
@@ -131,6 +136,7 @@ impl Default for TaskOptions {
             priority: 0,
             cancel_grace: None,
             secret: Vec::new(),
+            limits: Vec::new(),
         }
     }
 }
@@ -170,6 +176,46 @@ impl TaskOptions {
     pub fn secret(mut self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.secret.extend(paths.into_iter().map(Into::into));
         self
+    }
+
+    /// Adds a limit for all tasks of the class, over all engines: how many run at a time, how
+    /// often they start, whether they run in order. A class has at most three.
+    ///
+    /// It is named after the class: `sync`, `sync.rate` for a rate alone, `sync.order` for
+    /// tasks in order, `sync.fair` for a key alone. Give further ones a name with
+    /// [`limit_as`](Self::limit_as).
+    ///
+    /// ```
+    /// # extern crate task_engine_core as task_engine;
+    /// use std::time::Duration;
+    /// use task_engine::TaskOptions;
+    /// use task_engine::limit::{LimitOptions, Rate};
+    ///
+    /// // Two at a time for each customer, and at most 100 starts a second in all.
+    /// let options = TaskOptions::default()
+    ///     .limit(LimitOptions::max(2).key("customer_id"))
+    ///     .rate(Rate::new(100, Duration::from_secs(1)));
+    /// # assert_eq!(options.limits.len(), 2);
+    /// // One at a time for each account, in the order of creation.
+    /// let in_order = TaskOptions::default().limit(LimitOptions::in_order().key("account"));
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, options: LimitOptions) -> Self {
+        self.limits.push(ClassLimit { name: None, options });
+        self
+    }
+
+    /// Adds a limit with a name of its own.
+    #[must_use]
+    pub fn limit_as(mut self, name: impl Into<String>, options: LimitOptions) -> Self {
+        self.limits.push(ClassLimit { name: Some(name.into()), options });
+        self
+    }
+
+    /// Limits how often attempts of the class start: see [`limit`](Self::limit).
+    #[must_use]
+    pub fn rate(self, rate: Rate) -> Self {
+        self.limit(LimitOptions::rate(rate))
     }
 
     /// The options of a class that is a Rust type, with its secrets.
@@ -339,6 +385,9 @@ pub enum InvalidTask {
         /// The problem.
         why: InvalidSecretPath,
     },
+    /// It names too many limits.
+    #[error("a task names at most {LIMITS_MAX} limits, not {0}")]
+    TooManyLimits(usize),
     /// The trace context is invalid.
     #[error(transparent)]
     Traceparent(#[from] InvalidTraceparent),
@@ -435,6 +484,46 @@ impl NewTask {
         all.dedup();
         secret::check(&all).map_err(invalid)?;
         self.add_context(secret::CONTEXT_NAME, &all)?;
+        Ok(self)
+    }
+
+    /// Applies a named limit to it, with this key: for example the customer whose account of
+    /// an external service it uses. It also sets the key for a limit of its class or queue. A
+    /// task names at most three, and is refused if one does not exist when it is created.
+    ///
+    /// ```
+    /// # extern crate task_engine_core as task_engine;
+    /// use task_engine::{Json, NewTask};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let task = NewTask::new("sync", Json::parse("{}")?)?.limit("api", "acme")?;
+    /// assert_eq!(task.context.as_str(), r#"{"limits":{"api":"acme"}}"#);
+    /// # Ok(()) }
+    /// ```
+    pub fn limit(
+        self,
+        name: impl Into<String>,
+        key: impl Into<String>,
+    ) -> Result<Self, InvalidTask> {
+        self.with_limit(name.into(), Some(key.into()))
+    }
+
+    /// Applies a named limit to it. Its key is the value of the limit's parameter; if the
+    /// limit has none, all such tasks share it.
+    pub fn limit_named(self, name: impl Into<String>) -> Result<Self, InvalidTask> {
+        self.with_limit(name.into(), None)
+    }
+
+    fn with_limit(mut self, name: String, key: Option<String>) -> Result<Self, InvalidTask> {
+        let name = check_name("limit", name)?;
+        let mut limits = limit::named_keys(&self.context);
+        limits.retain(|(named, _)| *named != name);
+        limits.push((name, key.map_or(serde_json::Value::Null, serde_json::Value::String)));
+        if limits.len() > LIMITS_MAX {
+            return Err(InvalidTask::TooManyLimits(limits.len()));
+        }
+        let limits: serde_json::Map<String, serde_json::Value> = limits.into_iter().collect();
+        self.add_context(limit::CONTEXT_NAME, &limits)?;
         Ok(self)
     }
 

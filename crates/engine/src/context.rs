@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Serialize;
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::completion::Completion;
+use task_engine_core::dependency::DependencyRow;
 use task_engine_core::flow::Origin;
 use task_engine_core::flow::with_correlation;
 use task_engine_core::json::Json;
@@ -14,6 +15,7 @@ use task_engine_core::progress::LogLevel;
 use task_engine_core::task::{Task, TaskId};
 use task_engine_core::traceparent::Traceparent;
 use task_engine_store::error::StoreError;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt_handle::AttemptHandle;
@@ -75,6 +77,8 @@ pub(crate) struct OnDemand {
     context: OnceLock<Json>,
     tasks: OnceLock<TaskEngine>,
     extensions: OnceLock<Extensions>,
+    /// The tasks that this one depends on.
+    pub(crate) dependencies: OnceCell<Vec<DependencyRow>>,
 }
 
 impl<S> Context<S> {
@@ -140,7 +144,7 @@ impl<S> Context<S> {
         self.on_demand().extensions.get_or_init(Extensions::default)
     }
 
-    fn on_demand(&self) -> &OnDemand {
+    pub(crate) fn on_demand(&self) -> &OnDemand {
         self.on_demand.get_or_init(Box::default)
     }
 

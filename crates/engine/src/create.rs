@@ -6,11 +6,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use task_engine_core::dependency::{DependencyCondition, IntoDependencies, InvalidFlow};
 use task_engine_core::retry::RetryOverride;
 use task_engine_core::task::{InvalidTask, NewTask, TaskId};
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_store::error::StoreError;
 
+use crate::flow::existing_tasks;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
@@ -20,7 +22,10 @@ use crate::transaction::Transaction;
 #[must_use = "nothing is created until this is awaited"]
 pub struct Create<'a, A = TaskId> {
     tasks: &'a TaskEngine,
-    task: Result<NewTask, InvalidTask>,
+    task: Result<NewTask, CreateError>,
+    /// Tasks that it depends on.
+    after: Vec<(TaskId, DependencyCondition)>,
+    correlation: Option<String>,
     answer: PhantomData<fn() -> A>,
 }
 
@@ -50,6 +55,24 @@ impl<'a, A> Create<'a, A> {
         self.with(|task| Ok(task.retry(rule)))
     }
 
+    /// Applies a named limit to it, with this key: see [`NewTask::limit`].
+    ///
+    /// ```no_run
+    /// # use task_engine::{Task, TaskEngine};
+    /// # async fn example<T: Task>(tasks: TaskEngine, sync: T) -> Result<(), Box<dyn std::error::Error>> {
+    /// tasks.create(sync).limit("api", "acme").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn limit(self, name: impl Into<String>, key: impl Into<String>) -> Self {
+        self.with(|task| task.limit(name, key))
+    }
+
+    /// Applies a named limit to it, whose key is a parameter or that has none: see
+    /// [`NewTask::limit_named`].
+    pub fn limit_named(self, name: impl Into<String>) -> Self {
+        self.with(|task| task.limit_named(name))
+    }
+
     /// Makes it unique by this key within its class: if another task with the key
     /// waits or runs, that one is kept and returned.
     ///
@@ -68,12 +91,53 @@ impl<'a, A> Create<'a, A> {
     /// # Ok(()) }
     /// ```
     pub fn unique(self, key: impl Into<String>) -> Create<'a, Creation> {
-        let task = self.task.and_then(|task| task.unique(Unique::by(key)));
-        Create { tasks: self.tasks, task, answer: PhantomData }
+        let Self { tasks, after, correlation, .. } = self;
+        let task = self.task.and_then(|task| Ok(task.unique(Unique::by(key))?));
+        Create { tasks, task, after, correlation, answer: PhantomData }
+    }
+
+    /// Starts it after these existing tasks have succeeded: an id, or a list of ids. If one of
+    /// them fails or is cancelled, it is cancelled. A task that is unique cannot depend on
+    /// others.
+    ///
+    /// ```no_run
+    /// # use task_engine::{Task, TaskEngine};
+    /// # async fn example<T: Task + Clone>(tasks: TaskEngine, extract: T, load: T) -> Result<(), Box<dyn std::error::Error>> {
+    /// let extract = tasks.create(extract).await?;
+    /// tasks.create(load).after_task(extract).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// To create tasks together that depend on each other, see
+    /// [`TaskEngine::create_flow`].
+    pub fn after_task(self, tasks: impl IntoDependencies) -> Self {
+        self.depend(tasks, DependencyCondition::Success)
+    }
+
+    /// Starts it after these existing tasks have ended, whatever their status.
+    pub fn after_task_end(self, tasks: impl IntoDependencies) -> Self {
+        self.depend(tasks, DependencyCondition::End)
+    }
+
+    /// Starts it after all of these existing tasks have ended, if at least one of them has
+    /// failed or was cancelled. Otherwise it is cancelled.
+    pub fn after_task_failure(self, tasks: impl IntoDependencies) -> Self {
+        self.depend(tasks, DependencyCondition::Failure)
+    }
+
+    fn depend(mut self, on: impl IntoDependencies, condition: DependencyCondition) -> Self {
+        if let Ok(task) = &self.task {
+            match existing_tasks(&task.class, on) {
+                Ok(ids) => self.after.extend(ids.into_iter().map(|id| (id, condition))),
+                Err(error) => self.task = Err(error.into()),
+            }
+        }
+        self
     }
 
     /// Sets the flow that it belongs to: see [`NewTask::correlation`].
-    pub fn correlation(self, id: impl AsRef<str>) -> Self {
+    pub fn correlation(mut self, id: impl AsRef<str>) -> Self {
+        self.correlation = Some(id.as_ref().to_owned());
         self.with(|task| task.correlation(id))
     }
 
@@ -83,7 +147,7 @@ impl<'a, A> Create<'a, A> {
     }
 
     fn with(mut self, change: impl FnOnce(NewTask) -> Result<NewTask, InvalidTask>) -> Self {
-        self.task = self.task.and_then(change);
+        self.task = self.task.and_then(|task| Ok(change(task)?));
         self
     }
 }
@@ -109,7 +173,8 @@ impl Create<'_, Creation> {
 
 impl<'a, A: From<Creation> + Send + 'static> Create<'a, A> {
     pub(crate) fn new(tasks: &'a TaskEngine, task: Result<NewTask, InvalidTask>) -> Self {
-        Create { tasks, task, answer: PhantomData }
+        let task = task.map_err(CreateError::from);
+        Create { tasks, task, after: Vec::new(), correlation: None, answer: PhantomData }
     }
 
     /// Creates the task in a transaction of the application, in the database of the
@@ -132,10 +197,16 @@ impl<'a, A: From<Creation> + Send + 'static> Create<'a, A> {
     /// same keys in a different order may deadlock; one of them fails with an error
     /// that [is temporary](task_engine_store::error::StoreError::is_temporary).
     pub fn in_tx<X: Transaction>(self, transaction: X) -> X::Answer<Result<A, CreateError>> {
-        let Self { tasks, task, .. } = self;
-        let task = task.map_err(CreateError::from).and_then(|task| tasks.prepare(vec![task]));
-        let created = transaction.create(tasks.store().schema_name(), task);
-        X::map(created, |created| Ok(created?[0].into()))
+        let Self { tasks, task, after, correlation, .. } = self;
+        let schema = tasks.store().schema_name();
+        if after.is_empty() {
+            let task = task.and_then(|task| tasks.prepare(vec![task]));
+            let created = transaction.create(schema, task);
+            return X::map(created, |created| Ok(created?[0].into()));
+        }
+        let flow = task.and_then(|task| tasks.dependent(task, correlation, &after));
+        let created = transaction.create_flow(schema, flow);
+        X::map(created, |created| Ok(Creation::Created(created?.ids[0]).into()))
     }
 }
 
@@ -144,8 +215,12 @@ impl<'a, A: From<Creation>> IntoFuture for Create<'a, A> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<A, CreateError>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (tasks, task) = (self.tasks, self.task);
+        let Self { tasks, task, after, correlation, .. } = self;
         Box::pin(async move {
+            if !after.is_empty() {
+                let flow = tasks.dependent(task?, correlation, &after)?;
+                return Ok(Creation::Created(tasks.insert_flow(&flow).await?.ids[0]).into());
+            }
             let task = tasks.prepared(task?)?;
             Ok(tasks.insert(std::slice::from_ref(&task)).await?[0].into())
         })
@@ -159,6 +234,9 @@ pub enum CreateError {
     /// The task is invalid.
     #[error(transparent)]
     Task(#[from] InvalidTask),
+    /// The flow is invalid, or what the task depends on.
+    #[error(transparent)]
+    Flow(#[from] InvalidFlow),
     /// The store failed or refused it.
     #[error(transparent)]
     Store(#[from] StoreError),

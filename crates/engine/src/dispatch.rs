@@ -9,6 +9,7 @@ use task_engine_core::attempt::{AttemptEnd, AttemptRecord, RetryPolicy, decide_e
 use task_engine_core::claim::{ClaimId, ClaimIds};
 use task_engine_core::display::span;
 use task_engine_core::retry::RetryRule;
+use task_engine_core::step::is_awaited;
 use task_engine_store::claim::{Claim, ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::error::StoreError;
 use tokio::runtime::Handle;
@@ -19,7 +20,7 @@ use crate::claims::Claims;
 use crate::classes::Classes;
 use crate::execute::{self, AttemptContext};
 use crate::measure;
-use crate::record::UnrecordedAttempts;
+use crate::record::OpenCount;
 use crate::rollup::EndingLabels;
 use crate::session::SessionEnd;
 use crate::stop::{Phase, StopSignal};
@@ -31,7 +32,7 @@ pub(crate) struct Dispatcher<S> {
     pub(crate) claimer: Box<dyn Claimer>,
     pub(crate) claim_ids: Arc<ClaimIds>,
     pub(crate) claims: Arc<Claims>,
-    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
+    pub(crate) unrecorded: Arc<OpenCount>,
     pub(crate) wake_ups: Arc<WakeUps>,
     pub(crate) stop: StopSignal,
     /// Where handlers run: the application's runtime, not the engine's.
@@ -68,7 +69,11 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
                 () = self.unrecorded.wait_until_at_most(bound) => {}
                 () = self.stop.reached(Phase::Draining) => continue,
             }
-            if self.wake_ups.work(self.pool).take() {
+            let wake_up = self.wake_ups.work(self.pool);
+            if wake_up.take_keys_freed() {
+                self.claimer.keys_freed();
+            }
+            if wake_up.take() {
                 self.claimer.invalidate();
             }
             match self.claim(free.len()).await {
@@ -164,10 +169,11 @@ impl<S: Send + Sync + 'static> Dispatcher<S> {
         };
         // A class without a handler here is counted among the others.
         let class = self.classes.get(&task.class).map_or(usize::MAX, |class| class.number);
-        let _ = self
-            .context
-            .endings
-            .send((ending, EndingLabels { class, due_at: task.due_at, awaited: false }));
+        let limited = task.limited.is_some();
+        // A cancel request may end the task.
+        let awaited = is_awaited(&task.context);
+        let labels = EndingLabels { class, due_at: task.due_at, awaited, limited };
+        let _ = self.context.endings.send((ending, labels));
     }
 
     async fn wait_for_worker_or_stop(&mut self, free: &mut Vec<i32>) {

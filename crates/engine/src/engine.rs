@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::instance::Recovery;
+use task_engine_core::limit::Limit;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::{Task, TaskOptions};
 
@@ -98,6 +99,7 @@ pub(crate) struct Settings {
     pub(crate) audit_retention: Option<Duration>,
     pub(crate) migrate: bool,
     pub(crate) schedules: Vec<Schedule>,
+    pub(crate) limits: Vec<Limit>,
 }
 
 impl Default for Settings {
@@ -114,6 +116,7 @@ impl Default for Settings {
             audit_retention: None,
             migrate: true,
             schedules: Vec::new(),
+            limits: Vec::new(),
         }
     }
 }
@@ -263,6 +266,34 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// ```
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.settings.schedules.push(schedule);
+        self
+    }
+
+    /// Declares a limit for a queue, or one that tasks name when they are created
+    /// ([`Create::limit`](crate::Create::limit)). It is stored when the engine starts, and
+    /// holds for all engines of the database. If engines declare different options, those of
+    /// the engine that started last apply. What an operator has set stays.
+    ///
+    /// Limits of a class belong to its options: [`TaskOptions::limit`]. A limit of a class is
+    /// removed when an engine with the class starts without it; any other stays until an
+    /// operator clears it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use task_engine::Engine;
+    /// use task_engine::limit::{InvalidLimit, Limit, LimitOptions, Rate};
+    ///
+    /// # fn example(engine: Engine<()>) -> Result<Engine<()>, InvalidLimit> {
+    /// let a_second = Duration::from_secs(1);
+    /// let api = LimitOptions::max(10).and_rate(Rate::new(100, a_second));
+    /// let engine = engine
+    ///     .limit(Limit::of_queue("mail", "mail", LimitOptions::max(5))?)
+    ///     .limit(Limit::named("api", api)?);
+    /// # Ok(engine)
+    /// # }
+    /// ```
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.settings.limits.push(limit);
         self
     }
 

@@ -30,6 +30,7 @@ use crate::classes::Class;
 use crate::context::Context;
 use crate::durable::{SessionHandle, SuspendRequest};
 use crate::hook;
+use crate::limits;
 use crate::panic::{Guarded, guarded};
 use crate::pools::FreeWorkers;
 use crate::progress::{AttemptReporter, ReportWriter};
@@ -99,6 +100,9 @@ pub(crate) async fn attempt<S: Send + Sync + 'static>(
         span,
         done: false,
     };
+    if let Some(why) = limits::too_late(guard.task.limited.as_deref()) {
+        return guard.finish(AttemptEnd::never_started(why), None);
+    }
     tracing::info!(parent: &guard.span, "Worker {worker} starting task {}", guard.task.id.task_id);
     let (end, cancel_response) = match &guard.task.unreadable {
         Some(why) => (AttemptEnd::unreadable(guard.task.id.task_id, why), None),
@@ -178,6 +182,12 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
             }
             returned => returned,
         };
+        if let Some(Ok(Err(failure))) = &returned
+            && let Some(time) = failure.rate_limited_for()
+        {
+            // Boxed: it is rare, and the future of every attempt would be larger.
+            Box::pin(self.close_limit_keys(time, failure.message())).await;
+        }
         // Read once: a cancel request that arrives from here on is too late.
         let interrupt = self.context.running.interrupt(self.task.id);
         let during = Interruption {
@@ -196,6 +206,18 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
         let response = response
             .map(|(interrupt, reaction)| CancelResponse { delivered: interrupt.at, reaction });
         (end, response)
+    }
+
+    /// Closes the keys of its limits before the end is recorded: when the task waits, no other
+    /// attempt of its keys starts.
+    async fn close_limit_keys(&self, time: Duration, reason: &str) {
+        let Some(limited) = &self.task.limited else { return };
+        let reason = self.reporter.secrets.text(reason);
+        let store = self.context.tasks.store();
+        tokio::select! {
+            () = limits::close_keys(&**store, limited, time, &reason) => {}
+            () = self.context.forced.cancelled() => {}
+        }
     }
 
     /// How long asynchronous code that was asked to end has to do so by itself.
@@ -223,7 +245,12 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
         self.context.running.end(self.task.id);
         self.reporter.close();
         let awaited = is_awaited(&self.task.context);
-        let labels = EndingLabels { class: self.class.number, due_at: self.task.due_at, awaited };
+        let labels = EndingLabels {
+            class: self.class.number,
+            due_at: self.task.due_at,
+            awaited,
+            limited: self.task.limited.is_some(),
+        };
         // The channels outlive all attempts.
         let may_have_completed = self.handle.completing.close();
         let suspension = self.suspension(&end);
@@ -254,13 +281,15 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
     }
 
     fn ending(&self, end: AttemptEnd, next: NextState, lasted: Duration) -> AttemptRecord {
+        let run = RunSpan { worker: Some(self.worker), lasted, ended: Instant::now() };
+        let ran = end.has_started().then_some(run);
         let (result, error) = end.into_parts();
         AttemptRecord {
             id: self.task.id,
             retry_number: self.task.retry_number,
             claim_id: self.claim,
             instance_id: self.context.instance,
-            ran: Some(RunSpan { worker: Some(self.worker), lasted, ended: Instant::now() }),
+            ran,
             result,
             error,
             next,
@@ -320,6 +349,9 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
             }
             AttemptEnd::Released(_) => {
                 tracing::info!("Worker {worker} released task {id} after {ms} ms");
+            }
+            AttemptEnd::NeverStarted(error) => {
+                tracing::info!("Worker {worker} released task {id}: {}", error.message);
             }
             AttemptEnd::Snoozed(error, time) => {
                 tracing::info!(

@@ -23,7 +23,7 @@ use task_engine_core::display::span;
 ///     match status {
 ///         404 => Err(Failure::no_retry(format!("{url} does not exist"))),
 ///         503 => Err(Failure::retry_after("busy", Duration::from_secs(30))),
-///         429 => Err(Failure::snooze(Duration::from_secs(60))), // Uses no retry.
+///         429 => Err(Failure::rate_limited(Duration::from_secs(60))), // Uses no retry.
 ///         500 => Err(Failure::named("ServerBroken", "internal server error")),
 ///         _ => Ok(url.parse::<u64>()?), // Any error.
 ///     }
@@ -49,6 +49,8 @@ enum FailureKind {
     ResultNotStorable,
     /// Not a failure: the task is postponed by this time.
     Snooze(Duration),
+    /// The same, and its limits start no attempts for this time.
+    RateLimited(Duration),
 }
 
 #[derive(Debug)]
@@ -80,8 +82,9 @@ impl Failure {
     }
 
     /// Not a failure: postpones the task by this time, and uses no retry. For
-    /// work that cannot be done now, although nothing is wrong: a rate limit, a
-    /// file that has not arrived, a service that is closed at night.
+    /// work that cannot be done now, although nothing is wrong: a file that has not
+    /// arrived, a service that is closed at night. For a service that refuses calls
+    /// because there are too many, see [`rate_limited`](Self::rate_limited).
     ///
     /// The task waits by the database's clock, at most a year, and can be
     /// cancelled meanwhile. The attempt is recorded as `snoozed`; errors, error
@@ -100,6 +103,38 @@ impl Failure {
     pub fn snooze_because(time: Duration, reason: impl Into<String>) -> Self {
         let mut failure = Self::with_backtrace_lines(TaskError::SNOOZED, reason.into(), Vec::new());
         failure.kind = FailureKind::Snooze(time);
+        failure
+    }
+
+    /// Not a failure: a service refused the call because there were too many, and accepts
+    /// calls again after this time. Postpones the task as [`snooze`](Self::snooze) does, and
+    /// uses no retry. If the task has limits, their keys are closed as well: no task with the
+    /// same keys starts for this time, in any engine. If some of its limits have keys, only
+    /// those are closed.
+    ///
+    /// Without limits, it is a snooze. If the store cannot be reached, only this task waits.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use task_engine::Failure;
+    /// fn check(status: u16, retry_after_secs: u64) -> Result<(), Failure> {
+    ///     match status {
+    ///         429 => Err(Failure::rate_limited(Duration::from_secs(retry_after_secs))),
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// # assert!(check(429, 30).is_err());
+    /// ```
+    #[must_use]
+    pub fn rate_limited(retry_after: Duration) -> Self {
+        Self::rate_limited_because(retry_after, format!("rate limited for {}", span(retry_after)))
+    }
+
+    /// The same with a reason, which `why` and `show` print.
+    #[must_use]
+    pub fn rate_limited_because(retry_after: Duration, reason: impl Into<String>) -> Self {
+        let mut failure = Self::snooze_because(retry_after, reason);
+        failure.kind = FailureKind::RateLimited(retry_after);
         failure
     }
 
@@ -129,11 +164,21 @@ impl Failure {
     }
 
     /// By how long the task is postponed, if this is a
-    /// [`snooze`](Self::snooze) and no failure.
+    /// [`snooze`](Self::snooze) or a [rate limit](Self::rate_limited), and no failure.
     #[must_use]
     pub fn snoozes(&self) -> Option<Duration> {
         match self.kind {
-            FailureKind::Snooze(time) => Some(time),
+            FailureKind::Snooze(time) | FailureKind::RateLimited(time) => Some(time),
+            _ => None,
+        }
+    }
+
+    /// For how long the keys of the task's limits are closed, if this is a
+    /// [rate limit](Self::rate_limited).
+    #[must_use]
+    pub fn rate_limited_for(&self) -> Option<Duration> {
+        match self.kind {
+            FailureKind::RateLimited(time) => Some(time),
             _ => None,
         }
     }
@@ -178,7 +223,7 @@ impl Failure {
             }
         };
         let mut error = TaskError::new(self.exception, self.message).with_backtrace(backtrace);
-        let is_snooze = matches!(self.kind, FailureKind::Snooze(_));
+        let is_snooze = matches!(self.kind, FailureKind::Snooze(_) | FailureKind::RateLimited(_));
         if !is_snooze && error.exception == TaskError::SNOOZED {
             // Only the name distinguishes a recorded snooze from a failure.
             error.exception = "Failure".to_owned();
@@ -187,7 +232,9 @@ impl Failure {
             FailureKind::Error(advice) => AttemptEnd::Failure(error, advice),
             FailureKind::Panic => AttemptEnd::Panic(error),
             FailureKind::ResultNotStorable => AttemptEnd::ResultNotStorable(error),
-            FailureKind::Snooze(time) => AttemptEnd::Snoozed(error, time),
+            FailureKind::Snooze(time) | FailureKind::RateLimited(time) => {
+                AttemptEnd::Snoozed(error, time)
+            }
         }
     }
 }

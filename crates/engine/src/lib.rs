@@ -28,8 +28,10 @@
 //! | define a task, its retries, timeout, queue and priority | [`Task`], [`TaskOptions`], [`RetryRule`] |
 //! | create tasks: later, unique, many at once, cancel them | [`TaskEngine`], [`NewTask`], [`Unique`] |
 //! | create them inside your own transaction | [`Create::in_tx`], [`TaskEngine::create_many_in`] |
+//! | run tasks after others: flows and batches | [`Flow`], [`Batch`], [`TaskEngine::create_flow`], [`Context::result_of`] |
 //! | write what a task does: state, log, progress, children, cancellation | [`Context`], [`Failure`] |
 //! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`RunningEngine`] |
+//! | limit how many run at a time, for each key, and how often they start | [`limit`] |
 //! | run tasks regularly | [`Schedule`] |
 //! | make an effect in your own database happen exactly once | [`complete`] |
 //! | write processes that last for days and survive crashes | [`durable`] |
@@ -62,7 +64,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// - `tasks`, `create`, `transaction`, `pool`, `database_url`, `creation_hook`: what an
+// - `tasks`, `create`, `flow`, `transaction`, `pool`, `database_url`, `creation_hook`: what an
 //   application without an engine needs;
 // - `engine`: the engine and its settings; `session`: one registration of an engine,
 //   and how its parts are connected;
@@ -71,10 +73,12 @@
 // - `pools`: which workers serve which queues;
 // - `dispatch` → `execute` → `record`: the path of a task through an engine;
 //   `complete`, `settle`: an end in a transaction of the application;
+// - `dependencies`, `members`: what a task of a flow sees of the others;
 // - `durable`: steps, sleeps, signals and awaited children; `attempt_handle`: what the parts
 //   of one attempt share;
 // - `heartbeat`, `admission`, `recover`, `wake_up`, `schedule`, `progress`, `rollup`, `retention`:
 //   background work; `stop`: how it ends;
+// - `limits`: declares the limits of an engine, and wakes claimers when keys are free;
 // - `hook`, `hooks`: code around executions;
 // - `measure`: metrics of the engine itself; `trace`, `otlp`: executions as spans.
 #[cfg(feature = "engine")]
@@ -95,6 +99,8 @@ mod create;
 pub mod creation_hook;
 mod database_url;
 #[cfg(feature = "engine")]
+mod dependencies;
+#[cfg(feature = "engine")]
 mod dispatch;
 #[cfg(feature = "engine")]
 pub mod durable;
@@ -106,6 +112,7 @@ mod engine_error;
 mod execute;
 #[cfg(feature = "engine")]
 mod failure;
+mod flow;
 #[cfg(feature = "engine")]
 mod handler;
 #[cfg(feature = "engine")]
@@ -116,8 +123,13 @@ mod hook;
 pub mod hooks;
 #[cfg(feature = "engine")]
 mod lifecycle;
+pub mod limit;
+#[cfg(feature = "engine")]
+mod limits;
 #[cfg(feature = "engine")]
 mod measure;
+#[cfg(feature = "engine")]
+mod members;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 #[cfg(feature = "engine")]
@@ -167,6 +179,8 @@ pub use jiff;
 #[cfg(feature = "engine")]
 pub use context::Context;
 #[cfg(feature = "engine")]
+pub use dependencies::{DependencyError, EndedDependency};
+#[cfg(feature = "engine")]
 pub use engine::Engine;
 #[cfg(feature = "engine")]
 pub use engine_error::EngineError;
@@ -179,6 +193,8 @@ pub use hook::Hook;
 #[cfg(feature = "engine")]
 pub use lifecycle::RunningEngine;
 #[cfg(feature = "engine")]
+pub use members::AddMembersError;
+#[cfg(feature = "engine")]
 pub use stop::{StopHandle, Stopped};
 
 pub use crate::creation_hook::{CreationHook, Refusal};
@@ -186,6 +202,7 @@ pub use create::{Create, CreateError};
 // For the command line.
 #[doc(hidden)]
 pub use database_url::DatabaseUrl;
+pub use flow::FlowTasks;
 #[cfg(feature = "postgres")]
 pub use pool::CreationPool;
 /// The types of tasks, attempts, engines, schedules and searches. The root of this
@@ -194,6 +211,10 @@ pub use pool::CreationPool;
 pub use task_engine_core as core;
 #[doc(inline)]
 pub use task_engine_core::attempt::TaskError;
+pub use task_engine_core::dependency::{
+    Batch, DependencyCondition, DependencyTarget, Flow, FlowCounts, FlowRow, FlowState,
+    IntoDependencies, IntoTask, InvalidFlow,
+};
 pub use task_engine_core::flow::Origin;
 pub use task_engine_core::instance::Recovery;
 pub use task_engine_core::json::{InvalidJson, Json};

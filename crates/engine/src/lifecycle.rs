@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use crate::durable::InjectedFailures;
 use crate::engine::{Engine, Settings};
 use crate::engine_error::EngineError;
+use crate::limits;
 use crate::pools;
 use crate::session::PreparedEngine;
 use crate::stop::{StopHandle, Stopped, on_signals};
@@ -180,6 +181,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
                 return wrong(format!("class {class}: {why}"));
             }
         }
+        limits::check(&self.classes, &self.settings.limits).map_err(EngineError::Setting)?;
         for (class, _) in &self.retries {
             if self.classes.get(class).is_none() {
                 return wrong(format!(

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use task_engine_core::dependency::{CreatedFlow, NewFlow};
 use task_engine_core::task::NewTask;
 use task_engine_core::unique::Creation;
 use task_engine_postgres::Schema;
@@ -17,6 +18,14 @@ pub trait CreationPool: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
         schema: &'a str,
         tasks: &'a [NewTask],
     ) -> StoreFuture<'a, Vec<Creation>>;
+
+    /// Creates a flow on a connection of the pool.
+    #[doc(hidden)]
+    fn create_flow<'a>(
+        &'a self,
+        schema: &'a str,
+        flow: &'a NewFlow,
+    ) -> StoreFuture<'a, CreatedFlow>;
 }
 
 mod sealed {
@@ -33,6 +42,14 @@ impl CreationPool for task_engine_postgres::deadpool_postgres::Pool {
     ) -> StoreFuture<'a, Vec<Creation>> {
         Box::pin(async move { Schema::named(schema)?.create_each_with(self, tasks).await })
     }
+
+    fn create_flow<'a>(
+        &'a self,
+        schema: &'a str,
+        flow: &'a NewFlow,
+    ) -> StoreFuture<'a, CreatedFlow> {
+        Box::pin(async move { Schema::named(schema)?.create_flow_with(self, flow).await })
+    }
 }
 
 #[cfg(feature = "sqlx")]
@@ -46,5 +63,13 @@ impl CreationPool for task_engine_postgres::sqlx::PgPool {
         tasks: &'a [NewTask],
     ) -> StoreFuture<'a, Vec<Creation>> {
         Box::pin(async move { Schema::named(schema)?.create_each_with_sqlx(self, tasks).await })
+    }
+
+    fn create_flow<'a>(
+        &'a self,
+        schema: &'a str,
+        flow: &'a NewFlow,
+    ) -> StoreFuture<'a, CreatedFlow> {
+        Box::pin(async move { Schema::named(schema)?.create_flow_with_sqlx(self, flow).await })
     }
 }

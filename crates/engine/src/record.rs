@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::{AttemptId, AttemptRecord, TaskError};
 use task_engine_core::display::span;
-use task_engine_core::task::TaskId;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::backoff::Backoff;
 use crate::claims::Claims;
+use crate::durable::EndedTasks;
+use crate::limits::FreedKeys;
 use crate::progress::ReportWriter;
 use crate::rollup::{EndingLabels, Rollups};
 use crate::stop::{Phase, StopSignal};
@@ -29,11 +30,12 @@ pub(crate) struct ResultRecorder {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) stop: StopSignal,
-    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
+    pub(crate) unrecorded: Arc<OpenCount>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
     /// Where awaited tasks that have ended go.
-    pub(crate) ended_children: UnboundedSender<TaskId>,
+    pub(crate) ended_tasks: EndedTasks,
+    pub(crate) freed_keys: FreedKeys,
     /// Attempts of the current write that are not counted in the rollups: not
     /// recorded, or ended before by recovery.
     pub(crate) uncounted: Vec<AttemptId>,
@@ -41,31 +43,32 @@ pub(crate) struct ResultRecorder {
     pub(crate) stopping_since: Option<Instant>,
 }
 
-/// How many attempts have been claimed and are not recorded yet. When there are
-/// too many, the engine claims no more.
+/// How many are open: attempts that have been claimed and are not recorded yet (when there
+/// are too many, the engine claims no more), or ended tasks whose parents and dependents have
+/// not been looked for.
 #[derive(Debug, Default)]
-pub(crate) struct UnrecordedAttempts {
+pub(crate) struct OpenCount {
     count: AtomicUsize,
     fewer: Notify,
 }
 
-impl UnrecordedAttempts {
-    pub(crate) fn add(&self, attempts: usize) {
-        self.count.fetch_add(attempts, Ordering::Relaxed);
+impl OpenCount {
+    pub(crate) fn add(&self, more: usize) {
+        self.count.fetch_add(more, Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn recorded(&self, attempts: usize) {
-        self.count.fetch_sub(attempts, Ordering::Relaxed);
+    pub(crate) fn done(&self, count: usize) {
+        self.count.fetch_sub(count, Ordering::Relaxed);
         self.fewer.notify_one();
     }
 
     /// Waits until there are no more than this many.
-    pub(crate) async fn wait_until_at_most(&self, attempts: usize) {
-        while self.count() > attempts {
+    pub(crate) async fn wait_until_at_most(&self, count: usize) {
+        while self.count() > count {
             self.fewer.notified().await;
         }
     }
@@ -109,8 +112,9 @@ impl ResultRecorder {
                 totals.unrecorded += self.write(batch).await;
                 rest = after;
             }
-            self.unrecorded.recorded(count);
-            send_ended_children(&self.ended_children, &gathered, &labels);
+            send_ended(&self.ended_tasks, &gathered, &labels);
+            self.unrecorded.done(count);
+            self.freed_keys.wake_after(&labels);
             self.rollups.count(&gathered, &labels, &self.uncounted);
             self.uncounted.clear();
             gathered.clear();
@@ -212,16 +216,11 @@ pub(crate) fn gives_up(phase: Phase, error: &StoreError) -> bool {
 }
 
 /// Tells which awaited tasks may have ended, after their attempts are recorded: also those that
-/// would wait again, because a cancel request may have ended them. A parent looks at the stored
-/// end.
-pub(crate) fn send_ended_children(
-    to: &UnboundedSender<TaskId>,
-    endings: &[AttemptRecord],
-    labels: &[EndingLabels],
-) {
+/// would wait again, because a cancel request may have ended them. The stored end counts.
+pub(crate) fn send_ended(to: &EndedTasks, endings: &[AttemptRecord], labels: &[EndingLabels]) {
     for (ending, labels) in endings.iter().zip(labels) {
         if labels.awaited {
-            let _ = to.send(ending.id.task_id);
+            to.send(ending.id.task_id);
         }
     }
 }

@@ -42,6 +42,10 @@ pub(crate) async fn recover(store: &dyn Store, instance: &InstanceRow) -> Result
             next_state_text(task)
         );
     }
+    if !reclaimed.is_empty() {
+        // Their keys may be free; if this fails, the polls find it.
+        let _ = store.wake_limited().await;
+    }
     // An engine that is alive after all keeps its tasks.
     if (declared || instance.has_ended()) && !left.is_empty() {
         let why = why_not_reclaimed(store).await?;

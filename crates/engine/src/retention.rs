@@ -1,5 +1,5 @@
-//! Retention removes old tasks, rollups, audit entries and instances, in small
-//! batches.
+//! Retention removes old tasks, flows without tasks, rollups, audit entries, unused keys of
+//! limits and instances, in small batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ const BATCH: u32 = 1000;
 
 /// Removes the tasks that stopped longer than `age` ago (failed and cancelled tasks
 /// stay until an operator removes them), audit entries older than `audit_age`,
-/// rollups that no chart shows any more, and instances without recorded executions.
+/// flows without tasks, rollups that no chart shows any more, keys of limits that are not in use, and instances
+/// without recorded executions.
 pub(crate) async fn prune_regularly(
     store: Arc<dyn Store>,
     age: Option<Duration>,
@@ -30,6 +31,8 @@ pub(crate) async fn prune_regularly(
             prune_all("audit entries", || store.prune_audit(age, BATCH)).await;
         }
         prune_all("rollups", || store.prune_rollups(BATCH)).await;
+        prune_all("flows", || store.prune_flows(BATCH)).await;
+        prune_all("keys of limits", || store.prune_limit_keys(BATCH)).await;
         prune_all("instances", || store.prune_instances(BATCH)).await;
         tokio::time::sleep(EVERY).await;
     }

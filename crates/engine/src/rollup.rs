@@ -37,6 +37,8 @@ pub(crate) type ClassNumber = usize;
 pub(crate) struct EndingLabels {
     /// Whether the parent of the task waits for its end.
     pub(crate) awaited: bool,
+    /// Whether the task has limits.
+    pub(crate) limited: bool,
     pub(crate) class: ClassNumber,
     /// When its task became due.
     pub(crate) due_at: Timestamp,

@@ -26,14 +26,15 @@ use crate::backoff::Backoff;
 use crate::claims::Claims;
 use crate::classes::Classes;
 use crate::dispatch::Dispatcher;
-use crate::durable::{InjectedFailures, SessionHandle, resume_parents, write_steps};
+use crate::durable::{EndedTasks, InjectedFailures, SessionHandle, write_steps};
 use crate::engine::Settings;
 use crate::engine_error::EngineError;
 use crate::execute::{AttemptContext, GRACE};
 use crate::heartbeat::Heartbeat;
+use crate::limits::{self, FreedKeys};
 use crate::pools::{self, FreeWorkers};
 use crate::progress::ReportWriter;
-use crate::record::{RecordTotals, ResultRecorder, STOP_TIMEOUT, UnrecordedAttempts};
+use crate::record::{OpenCount, RecordTotals, ResultRecorder, STOP_TIMEOUT};
 use crate::retention;
 use crate::rollup::Rollups;
 use crate::running::RunningAttempts;
@@ -81,6 +82,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
                 return Ok(Stopped::default());
             };
             if earlier.is_empty() {
+                self.declare_limits(id).await?;
                 self.start_scheduler(id, &wake_ups, &mut background).await?;
             }
             tracing::info!(
@@ -176,6 +178,17 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         }
     }
 
+    /// Declares the limits of the engine. An engine that registers again does not: another
+    /// engine may have declared others meanwhile.
+    async fn declare_limits(&self, id: InstanceId) -> Result<(), EngineError> {
+        let declared = limits::declared(&self.classes, &self.settings.limits);
+        let stored = limits::declare(&*self.store, &declared).await;
+        if stored.is_err() {
+            let _ = self.store.unregister(id).await;
+        }
+        stored
+    }
+
     /// Declares the schedules of the engine, and starts to fire slots.
     async fn start_scheduler(
         &self,
@@ -222,7 +235,8 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         let numbers = pools::numbers(&self.pools);
         let (free_workers, receivers) = FreeWorkers::new(&numbers);
         let forced = self.cancel_when_forced(&running);
-        let (session, recording) = self.open_session(instance, free_workers, &running, forced);
+        let (session, recording) =
+            self.open_session(instance, free_workers, &running, forced, wake_ups);
         let mut background = BackgroundTasks::default();
         background.spawn(session.reports.clone().run());
         background.spawn(session.rollups.clone().run());
@@ -371,7 +385,10 @@ pub(crate) struct EngineSession<S> {
     /// The recorder ends when the last clone of this is dropped.
     pub(crate) context: Arc<AttemptContext<S>>,
     pub(crate) claims: Arc<Claims>,
-    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
+    pub(crate) unrecorded: Arc<OpenCount>,
+    /// Ended tasks whose parents and dependents have not been looked for.
+    #[cfg_attr(not(feature = "testing"), allow(dead_code))]
+    pub(crate) unresolved: Arc<OpenCount>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
 }
@@ -385,14 +402,18 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         free_workers: FreeWorkers,
         running: &Arc<RunningAttempts>,
         forced: CancellationToken,
+        wake_ups: &Arc<WakeUps>,
     ) -> (EngineSession<S>, impl Future<Output = RecordTotals> + Send + use<S>) {
         let claims = Arc::<Claims>::default();
-        let unrecorded = Arc::<UnrecordedAttempts>::default();
+        let unrecorded = Arc::<OpenCount>::default();
         let reports = ReportWriter::new(self.store.clone());
         let rollups = Rollups::new(self.store.clone(), instance, self.classes.by_number());
         let (endings, to_record) = mpsc::unbounded_channel();
         let (pending, to_settle) = mpsc::unbounded_channel();
-        let (ended_children, parents) = mpsc::unbounded_channel();
+        let (ended_tasks, ended) = EndedTasks::new();
+        let unresolved = ended_tasks.open();
+        let (wake_others, freed) = mpsc::unbounded_channel();
+        let freed_keys = FreedKeys::new(wake_ups.clone(), wake_others);
         let (handle, step_requests) = SessionHandle::new(
             self.store.clone(),
             self.handlers.clone(),
@@ -405,7 +426,8 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             unrecorded: unrecorded.clone(),
             reports: reports.clone(),
             rollups: rollups.clone(),
-            ended_children: ended_children.clone(),
+            ended_tasks: ended_tasks.clone(),
+            freed_keys: freed_keys.clone(),
             uncounted: Vec::new(),
             stopping_since: None,
         };
@@ -416,7 +438,8 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             unrecorded: unrecorded.clone(),
             reports: reports.clone(),
             rollups: rollups.clone(),
-            ended_children,
+            ended_tasks,
+            freed_keys,
             last_error: None,
         };
         let context = Arc::new(AttemptContext {
@@ -432,18 +455,20 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             forced,
         });
         let (steps_store, parents_store) = (self.store.clone(), self.store.clone());
+        let limits_store = self.store.clone();
         let recording = async move {
             // Code of an attempt that is over may keep its context, so this has no end.
             let mut background = BackgroundTasks::default();
             background.spawn(write_steps(steps_store, step_requests));
-            let (recorded, settled, ()) = tokio::join!(
+            let (recorded, settled, (), ()) = tokio::join!(
                 recorder.run(to_record),
                 settler.run(to_settle),
-                resume_parents(parents_store, parents)
+                ended.resume_waiting(parents_store),
+                limits::wake_others(limits_store, freed)
             );
             recorded.and(&settled)
         };
-        (EngineSession { context, claims, unrecorded, reports, rollups }, recording)
+        (EngineSession { context, claims, unrecorded, unresolved, reports, rollups }, recording)
     }
 }
 

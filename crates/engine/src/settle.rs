@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use task_engine_core::attempt::{AttemptRecord, NextState, TaskError};
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::step::{SuspendOutcome, Suspension};
-use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_core::task::TaskStatus;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::backoff::Backoff;
 use crate::claims::Claims;
+use crate::durable::EndedTasks;
+use crate::limits::FreedKeys;
 use crate::progress::ReportWriter;
-use crate::record::{
-    RecordTotals, STOP_TIMEOUT, UnrecordedAttempts, gives_up, send_ended_children, was_released,
-};
+use crate::record::{OpenCount, RecordTotals, STOP_TIMEOUT, gives_up, send_ended, was_released};
 use crate::rollup::{EndingLabels, Rollups};
 use crate::stop::{Phase, StopSignal};
 
@@ -58,11 +58,12 @@ pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) stop: StopSignal,
-    pub(crate) unrecorded: Arc<UnrecordedAttempts>,
+    pub(crate) unrecorded: Arc<OpenCount>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
     /// Where awaited tasks that have ended go, and children that a suspended task watches.
-    pub(crate) ended_children: UnboundedSender<TaskId>,
+    pub(crate) ended_tasks: EndedTasks,
+    pub(crate) freed_keys: FreedKeys,
     /// The last error of the store, if its last answer was one.
     pub(crate) last_error: Option<StoreError>,
 }
@@ -154,7 +155,7 @@ impl Settler {
                 for (one, _) in &batch {
                     tracing::error!("the end of {} cannot be recorded: {why}", one.record.id);
                 }
-                self.unrecorded.recorded(batch.len());
+                self.unrecorded.done(batch.len());
                 totals.unrecorded += batch.len();
                 return Vec::new();
             }
@@ -166,6 +167,7 @@ impl Settler {
         };
         self.last_error = None;
         let (mut open, mut counted, mut counted_labels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut settled = 0;
         for ((one, labels), outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
                 SuspendOutcome::Open => {
@@ -183,7 +185,7 @@ impl Settler {
                 SuspendOutcome::Suspended(watching) => {
                     // The child may have ended before the watch was committed.
                     if let Some(child) = watching {
-                        let _ = self.ended_children.send(child);
+                        self.ended_tasks.send(child);
                     }
                     crate::measure::suspended();
                     counted_labels.push(labels);
@@ -191,9 +193,11 @@ impl Settler {
                 }
             }
             self.claims.recorded(std::iter::once(one.record.claim_id));
-            self.unrecorded.recorded(1);
+            settled += 1;
         }
-        send_ended_children(&self.ended_children, &counted, &counted_labels);
+        send_ended(&self.ended_tasks, &counted, &counted_labels);
+        self.unrecorded.done(settled);
+        self.freed_keys.wake_after(&counted_labels);
         self.rollups.count(&counted, &counted_labels, &[]);
         self.sweep().await;
         open
@@ -211,7 +215,7 @@ impl Settler {
             // One that is refused must not delay the others.
             Err(StoreError::InvalidData(why)) if batch.len() == 1 => {
                 tracing::error!("the end of {} cannot be recorded: {why}", endings[0].id);
-                self.unrecorded.recorded(1);
+                self.unrecorded.done(1);
                 totals.unrecorded += 1;
                 return Vec::new();
             }
@@ -230,6 +234,7 @@ impl Settler {
         };
         self.last_error = None;
         let (mut open, mut counted, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut recorded = 0;
         for (one, settled) in batch.into_iter().zip(settled) {
             one.log(settled);
             if settled == SettleOutcome::Open {
@@ -240,13 +245,15 @@ impl Settler {
                 totals.released += 1;
             }
             self.claims.recorded(std::iter::once(one.ending.claim_id));
-            self.unrecorded.recorded(1);
+            recorded += 1;
             if settled != SettleOutcome::Late {
                 labels.push(one.labels);
                 counted.push(one.into_counted(settled));
             }
         }
-        send_ended_children(&self.ended_children, &counted, &labels);
+        send_ended(&self.ended_tasks, &counted, &labels);
+        self.unrecorded.done(recorded);
+        self.freed_keys.wake_after(&labels);
         self.rollups.count(&counted, &labels, &[]);
         self.sweep().await;
         open

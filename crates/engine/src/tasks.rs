@@ -222,6 +222,31 @@ impl TaskEngine {
         tasks.into_iter().map(prepare).collect()
     }
 
+    /// A task of a flow, whose correlation id is set before, or by the store.
+    pub(crate) fn prepare_in_flow(
+        &self,
+        span: Option<Traceparent>,
+        task: &mut NewTask,
+    ) -> Result<(), CreateError> {
+        if let Some(span) = span {
+            flow::fill_traceparent(task, span);
+        }
+        if let Some(parent) = &self.parent {
+            *task = parent.stamp(task.clone());
+        }
+        self.hooks.apply(task)
+    }
+
+    /// The parent of every task that is created here.
+    pub(crate) fn parent(&self) -> Option<&Origin> {
+        self.parent.as_deref()
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn pool(&self) -> Option<&Arc<dyn CreationPool>> {
+        self.pool.as_ref()
+    }
+
     /// The same, whose tasks have this parent: for [`Context::tasks`](crate::Context::tasks).
     #[cfg(feature = "engine")]
     pub(crate) fn within(&self, parent: Origin) -> Self {

@@ -1,6 +1,7 @@
 //! Transactions of the application in the database of the tasks.
 
 use task_engine_core::completion::Completion;
+use task_engine_core::dependency::{CreatedFlow, NewFlow};
 use task_engine_core::json::Json;
 use task_engine_core::step::{NewStep, SignalReport, SignalTarget};
 use task_engine_core::task::NewTask;
@@ -24,6 +25,14 @@ pub trait Transaction: sealed::Sealed + Sized {
         schema: &str,
         tasks: Result<Vec<NewTask>, CreateError>,
     ) -> Self::Answer<Result<Vec<Creation>, CreateError>>;
+
+    /// Creates a flow, if it could be prepared.
+    #[doc(hidden)]
+    fn create_flow(
+        self,
+        schema: &str,
+        flow: Result<NewFlow, CreateError>,
+    ) -> Self::Answer<Result<CreatedFlow, CreateError>>;
 
     /// Writes a completion, if there is one to write.
     #[doc(hidden)]
@@ -65,7 +74,7 @@ mod sealed {
 /// A driver whose calls are futures. `$connection` makes what the store's functions take.
 #[cfg(feature = "postgres")]
 macro_rules! asynchronous {
-    ($a:lifetime, $transaction:ty, |$this:ident| $connection:expr, $create:ident, $complete:ident, $step:ident, $signal:ident) => {
+    ($a:lifetime, $transaction:ty, |$this:ident| $connection:expr, $create:ident, $flow:ident, $complete:ident, $step:ident, $signal:ident) => {
         impl<$a> sealed::Sealed for $transaction {}
 
         impl<$a> Transaction for $transaction {
@@ -79,6 +88,16 @@ macro_rules! asynchronous {
                 let schema = Schema::named(schema);
                 let $this = self;
                 Box::pin(async move { Ok(schema?.$create($connection, &tasks?).await?) })
+            }
+
+            fn create_flow(
+                self,
+                schema: &str,
+                flow: Result<NewFlow, CreateError>,
+            ) -> Self::Answer<Result<CreatedFlow, CreateError>> {
+                let schema = Schema::named(schema);
+                let $this = self;
+                Box::pin(async move { Ok(schema?.$flow($connection, &flow?).await?) })
             }
 
             fn complete(
@@ -133,12 +152,12 @@ mod postgres {
     use task_engine_postgres::{Schema, tokio_postgres};
 
     use super::{
-        Completion, CreateError, Creation, Json, NewStep, NewTask, SignalReport, SignalTarget,
-        StoreError, Transaction, sealed,
+        Completion, CreateError, CreatedFlow, Creation, Json, NewFlow, NewStep, NewTask,
+        SignalReport, SignalTarget, StoreError, Transaction, sealed,
     };
 
-    asynchronous!('a, &'a tokio_postgres::Transaction<'_>, |tx| tx, create_each_in, complete_in, record_step_in, signal_in);
-    asynchronous!('a, &'a mut tokio_postgres::Transaction<'_>, |tx| &*tx, create_each_in, complete_in, record_step_in, signal_in);
+    asynchronous!('a, &'a tokio_postgres::Transaction<'_>, |tx| tx, create_each_in, create_flow_in, complete_in, record_step_in, signal_in);
+    asynchronous!('a, &'a mut tokio_postgres::Transaction<'_>, |tx| &*tx, create_each_in, create_flow_in, complete_in, record_step_in, signal_in);
 }
 
 #[cfg(feature = "sqlx")]
@@ -148,16 +167,17 @@ mod sqlx {
     use task_engine_postgres::{Schema, sqlx};
 
     use super::{
-        Completion, CreateError, Creation, Json, NewStep, NewTask, SignalReport, SignalTarget,
-        StoreError, Transaction, sealed,
+        Completion, CreateError, CreatedFlow, Creation, Json, NewFlow, NewStep, NewTask,
+        SignalReport, SignalTarget, StoreError, Transaction, sealed,
     };
 
-    asynchronous!('a, &'a mut sqlx::PgConnection, |tx| tx, create_each_in_sqlx, complete_in_sqlx, record_step_in_sqlx, signal_in_sqlx);
+    asynchronous!('a, &'a mut sqlx::PgConnection, |tx| tx, create_each_in_sqlx, create_flow_in_sqlx, complete_in_sqlx, record_step_in_sqlx, signal_in_sqlx);
     asynchronous!(
         'a,
         &'a mut sqlx::Transaction<'_, sqlx::Postgres>,
         |tx| &mut **tx,
         create_each_in_sqlx,
+        create_flow_in_sqlx,
         complete_in_sqlx,
         record_step_in_sqlx,
         signal_in_sqlx
@@ -166,11 +186,13 @@ mod sqlx {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use task_engine_sqlite::{complete_in, create_each_in, record_step_in, rusqlite, signal_in};
+    use task_engine_sqlite::{
+        complete_in, create_each_in, create_flow_in, record_step_in, rusqlite, signal_in,
+    };
 
     use super::{
-        Completion, CreateError, Creation, Json, NewStep, NewTask, SignalReport, SignalTarget,
-        StoreError, Transaction, sealed,
+        Completion, CreateError, CreatedFlow, Creation, Json, NewFlow, NewStep, NewTask,
+        SignalReport, SignalTarget, StoreError, Transaction, sealed,
     };
 
     macro_rules! immediate {
@@ -186,6 +208,14 @@ mod sqlite {
                     tasks: Result<Vec<NewTask>, CreateError>,
                 ) -> Result<Vec<Creation>, CreateError> {
                     Ok(create_each_in(self, &tasks?)?)
+                }
+
+                fn create_flow(
+                    self,
+                    _: &str,
+                    flow: Result<NewFlow, CreateError>,
+                ) -> Result<CreatedFlow, CreateError> {
+                    Ok(create_flow_in(self, &flow?)?)
                 }
 
                 fn complete(

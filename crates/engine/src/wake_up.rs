@@ -25,6 +25,8 @@ pub(crate) struct WakeUps {
 #[derive(Debug, Default)]
 pub(crate) struct WakeUpFlag {
     set: AtomicBool,
+    /// Attempts with limits have ended, and nothing else is new.
+    keys_freed: AtomicBool,
     notify: Notify,
 }
 
@@ -40,8 +42,18 @@ impl WakeUpFlag {
         self.set.swap(false, Ordering::Acquire)
     }
 
+    fn set_keys_freed(&self) {
+        self.keys_freed.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    /// Whether keys of limits may be free since the last call.
+    pub(crate) fn take_keys_freed(&self) -> bool {
+        self.keys_freed.swap(false, Ordering::Acquire)
+    }
+
     pub(crate) async fn wait(&self) {
-        while !self.set.load(Ordering::Acquire) {
+        while !self.set.load(Ordering::Acquire) && !self.keys_freed.load(Ordering::Acquire) {
             self.notify.notified().await;
         }
     }
@@ -82,6 +94,11 @@ impl WakeUps {
         if due.is_some_and(|due| expected.is_none_or(|time| due < time)) {
             self.schedule.set();
         }
+    }
+
+    /// Attempts of this engine have ended: keys of limits may be free.
+    pub(crate) fn wake_for_keys(&self) {
+        self.work.iter().for_each(WakeUpFlag::set_keys_freed);
     }
 
     fn receive(&self, wake_up: WakeUp) {

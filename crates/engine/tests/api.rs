@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use task_engine::hooks::Extensions;
 use task_engine::{
-    Context, CreateError, Engine, EngineError, Failure, InvalidJson, InvalidTask, Json, NewTask,
-    Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskEngine, TaskError,
+    AddMembersError, Batch, Context, CreateError, DependencyError, EndedDependency, Engine,
+    EngineError, Failure, Flow, FlowTasks, InvalidFlow, InvalidJson, InvalidTask, Json, NewTask,
+    Schedule, StopHandle, Stopped, Store, StoreError, Task, TaskEngine, TaskError, TaskId,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -26,6 +27,10 @@ fn types_can_be_shared() {
     shared::<NewTask>();
     shared::<Json>();
     shared::<Schedule>();
+    shared::<Flow>();
+    shared::<Batch>();
+    shared::<FlowTasks>();
+    shared::<EndedDependency>();
     shared::<StopHandle>();
     shared::<Stopped>();
     shared::<Extensions>();
@@ -41,6 +46,9 @@ fn error_types_implement_error() {
     error::<EngineError>();
     error::<StoreError>();
     error::<CreateError>();
+    error::<InvalidFlow>();
+    error::<DependencyError>();
+    error::<AddMembersError>();
     error::<TaskError>();
     error::<InvalidTask>();
     error::<InvalidJson>();
@@ -61,7 +69,13 @@ impl Task for Tidy {
 fn futures_can_be_spawned(client: &TaskEngine, engine: Engine<()>, cx: &Context<()>) {
     sent(client.create(Tidy).after(Duration::from_secs(1)).into_future());
     sent(client.create(Tidy).unique("tidy").into_future());
+    sent(client.create(Tidy).after_task([TaskId(1)]).into_future());
     sent(client.create_many(&[]));
+    sent(client.create_flow(Flow::new()));
+    sent(client.flow_status("nightly"));
+    sent(cx.result_of::<String>("extract"));
+    sent(cx.dependencies());
+    sent(cx.add_members([Tidy]));
     sent(cx.cancelled());
     sent(engine.run());
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use task_engine::limit::{LimitOptions, Rate};
 use task_engine::{NewTask, OnConflict, RetryRule, Scope, Task, TaskOptions, Unique};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -225,4 +226,74 @@ fn serde_attributes_are_respected() {
     let task = NewTask::of(&Renamed { card_number: "40001234".into(), order_number: 7 }).unwrap();
     assert!(format!("{task:?}").contains("[secret]"), "{task:?}");
     assert_eq!(task.unique, Some(Unique::by("7")));
+}
+
+#[test]
+fn limits_equal_the_trait() {
+    #[derive(Serialize, Deserialize, Task)]
+    #[task(class = "sync", limit = 2, rate = "100/1s", key = "customer", fair = "region")]
+    struct Derived {
+        customer: String,
+        region: u8,
+    }
+
+    #[derive(Serialize, Deserialize, Task)]
+    #[task(
+        class = "sync",
+        limit(max = 2, key = "customer"),
+        rate(max = 100, per = "1s", key = "customer"),
+        fair = "region"
+    )]
+    struct Nested {
+        customer: String,
+        region: u8,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct ByHand {
+        customer: String,
+        region: u8,
+    }
+
+    impl Task for ByHand {
+        const CLASS: &'static str = "sync";
+
+        fn options() -> TaskOptions {
+            TaskOptions::default()
+                .limit(LimitOptions::max(2).key("customer"))
+                .limit(LimitOptions::rate(Rate::new(100, SECOND)).key("customer"))
+                .limit(LimitOptions::fair("region"))
+        }
+    }
+
+    let (customer, region) = (String::from("acme"), 1);
+    let by_hand = ByHand { customer: customer.clone(), region };
+    assert_same(&Derived { customer: customer.clone(), region }, &by_hand);
+    assert_same(&Nested { customer, region }, &by_hand);
+}
+
+#[test]
+fn order_and_even_rate_equal_the_trait() {
+    #[derive(Serialize, Deserialize, Task)]
+    #[task(class = "post", in_order(key = "account"), rate(max = 5, per = "1m", even))]
+    struct Derived {
+        account: u64,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct ByHand {
+        account: u64,
+    }
+
+    impl Task for ByHand {
+        const CLASS: &'static str = "post";
+
+        fn options() -> TaskOptions {
+            TaskOptions::default()
+                .limit(LimitOptions::in_order().key("account"))
+                .rate(Rate::new(5, SECOND * 60).even())
+        }
+    }
+
+    assert_same(&Derived { account: 7 }, &ByHand { account: 7 });
 }

@@ -18,11 +18,15 @@ use crate::suggest::did_you_mean;
 const NAME_BYTES_MAX: usize = 200;
 /// As in `task_engine_core::retry`.
 const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// As in `task_engine_core::limit`.
+const LIMITS_MAX: usize = 3;
+const MAX_RUNNING_MAX: u32 = 10_000;
+const RATE_MAX: u32 = 1_000_000;
 /// As in `task_engine_core::secret`.
 const SECRETS_MAX: usize = 100;
 
 /// The attributes, each with an example for messages.
-const KNOWN: [(&str, &str); 13] = [
+const KNOWN: [(&str, &str); 18] = [
     ("class", "class = \"send_mail\""),
     ("queue", "queue = \"mail\""),
     ("priority", "priority = 5"),
@@ -34,20 +38,29 @@ const KNOWN: [(&str, &str); 13] = [
     ("timeout", "timeout = \"30s\""),
     ("cancel_grace", "cancel_grace = \"2s\""),
     ("unique", "unique = \"order {order}\""),
+    ("limit", "limit = 2 or limit(max = 2, key = \"customer\")"),
+    ("rate", "rate = \"100/1s\" or rate(max = 100, per = \"1s\", key = \"customer\")"),
+    ("in_order", "in_order or in_order(key = \"account\")"),
+    ("fair", "fair = \"tenant\""),
+    ("key", "limit = 2, key = \"customer\""),
     ("secrets", "secrets(\"password\", \"card.number\")"),
     ("crate", "crate = my_crate::task_engine"),
 ];
 
 /// Words of other libraries, and what they are called here.
-const OTHER_WORDS: [(&str, &str); 9] = [
+const OTHER_WORDS: [(&str, &str); 13] = [
     ("name", "class"),
     ("kind", "class"),
     ("attempts", "retries"),
     ("max_attempts", "retries"),
     ("max_retries", "retries"),
     ("delay", "backoff"),
-    ("key", "unique"),
     ("unique_key", "unique"),
+    ("concurrency", "limit"),
+    ("max_concurrency", "limit"),
+    ("rate_limit", "rate"),
+    ("throttle", "rate"),
+    ("ordered", "in_order"),
     ("sensitive", "secrets"),
 ];
 
@@ -56,6 +69,17 @@ const KNOWN_IN_UNIQUE: [(&str, &str); 3] = [
     ("scope", "scope = \"waiting\", \"active\" or a duration like \"1h\""),
     ("on_conflict", "on_conflict = \"replace\""),
 ];
+
+const KNOWN_IN_LIMIT: [(&str, &str); 2] = [("max", "max = 2"), ("key", "key = \"customer\"")];
+
+const KNOWN_IN_RATE: [(&str, &str); 4] = [
+    ("max", "max = 100"),
+    ("per", "per = \"1s\""),
+    ("key", "key = \"customer\""),
+    ("even", "even"),
+];
+
+const KNOWN_IN_ORDER: [(&str, &str); 1] = [("key", "key = \"account\"")];
 
 /// Attributes, each with an example.
 type Known = [(&'static str, &'static str)];
@@ -113,6 +137,28 @@ pub(crate) struct Unique {
     pub(crate) on_conflict: Option<&'static str>,
 }
 
+/// What a limit is about.
+#[derive(Clone, Copy)]
+pub(crate) enum LimitKind {
+    /// So many attempts at a time.
+    Max(u32),
+    /// So many starts in a window, perhaps spread evenly.
+    Rate { max: u32, per: Duration, even: bool },
+    /// One at a time, in order.
+    InOrder,
+    /// Equal shares for all keys.
+    Fair,
+}
+
+/// `limit`, `rate`, `in_order` or `fair`.
+pub(crate) struct LimitAttribute {
+    pub(crate) kind: LimitKind,
+    /// The parameter that is its key, if it has its own.
+    pub(crate) key: Option<LitStr>,
+    /// Whether the attribute `key` beside it is its key: it is written without parentheses.
+    pub(crate) is_short: bool,
+}
+
 /// What `#[task(…)]` says.
 #[derive(Default)]
 pub(crate) struct Attributes {
@@ -127,6 +173,9 @@ pub(crate) struct Attributes {
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel_grace: Option<Duration>,
     pub(crate) unique: Option<Unique>,
+    pub(crate) limits: Vec<LimitAttribute>,
+    /// The key of limits without a key of their own.
+    pub(crate) key: Option<LitStr>,
     pub(crate) secrets: Vec<LitStr>,
     pub(crate) task_engine: Option<Path>,
     given: Vec<(String, Span)>,
@@ -200,6 +249,27 @@ impl Attributes {
                 self.cancel_grace = errors.keep(time(&text));
             }
             "unique" => self.unique = Some(unique(meta, errors)?),
+            "limit" => {
+                let limit = limit(meta, errors)?;
+                self.limits.extend(limit);
+            }
+            "rate" => {
+                let rate = rate(meta, errors)?;
+                self.limits.extend(rate);
+            }
+            "in_order" => {
+                let order = in_order(meta, errors)?;
+                self.limits.push(order);
+            }
+            "fair" => {
+                let text = text(meta, &KNOWN)?;
+                let key = errors.keep(parameter(text));
+                self.limits.push(LimitAttribute { kind: LimitKind::Fair, key, is_short: false });
+            }
+            "key" => {
+                let text = text(meta, &KNOWN)?;
+                self.key = errors.keep(parameter(text));
+            }
             "secrets" => self.secrets = secrets(meta, errors)?,
             "crate" => {
                 if !meta.input.peek(Token![=]) {
@@ -218,6 +288,7 @@ impl Attributes {
 
     /// Checks attributes that exclude each other.
     fn check_together(&self, errors: &mut Errors) {
+        self.check_limits(errors);
         for name in ["retries", "backoff", "jitter", "restart_after_progress"] {
             let Some(place) = self.place(name) else { continue };
             if self.place("retry").is_some() {
@@ -225,6 +296,37 @@ impl Attributes {
             } else if name != "retries" && self.retries == Some(0) {
                 errors.add(place, format!("`retries = 0` means no retry; remove `{name}`"));
             }
+        }
+    }
+}
+
+impl Attributes {
+    fn check_limits(&self, errors: &mut Errors) {
+        if let Some(place) = self.place("key") {
+            // A wrong one has its own error.
+            let is_given = |name| self.place(name).is_some();
+            let is_wrong =
+                self.limits.is_empty() && ["limit", "rate", "in_order"].into_iter().any(is_given);
+            if !is_wrong && !self.limits.iter().any(|limit| limit.is_short) {
+                errors.add(
+                    place,
+                    "`key` belongs to `limit = …`, `rate = …` or `in_order`; write `limit = 2, key = \"customer\"`, `fair = \"customer\"` for equal shares, or `unique = \"…\"` for a unique task",
+                );
+            }
+        }
+        if self.limits.len() > LIMITS_MAX
+            && let Some(place) = self.place("fair")
+        {
+            let message = format!(
+                "a class has at most {LIMITS_MAX} limits; remove `fair`, because a limit with a key shares workers among its keys"
+            );
+            errors.add(place, message);
+        }
+        if let (Some(place), true) = (self.place("limit"), self.place("in_order").is_some())
+            && self.limits.iter().any(|one| matches!(one.kind, LimitKind::Max(max) if max != 1))
+        {
+            let message = "tasks that run in order run one at a time; remove `limit` or `in_order`";
+            errors.add(place, message);
         }
     }
 }
@@ -337,7 +439,7 @@ fn name_text(meta: &ParseNestedMeta<'_>, what: &str) -> syn::Result<syn::Result<
     Ok(Err(syn::Error::new(text.span(), message)))
 }
 
-fn integer<T: std::str::FromStr + std::fmt::Display>(
+fn integer<T: std::str::FromStr + std::fmt::Display + PartialOrd>(
     expression: &Expr,
     (least, most): (T, T),
     (name, example): &(&str, &str),
@@ -356,7 +458,8 @@ fn integer<T: std::str::FromStr + std::fmt::Display>(
         },
         _ => None,
     };
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.filter(|number| (&least..=&most).contains(&number)).ok_or_else(|| {
         syn::Error::new_spanned(
             expression,
             format!("`{name}` is a whole number from {least} to {most}; write `{example}`"),
@@ -537,4 +640,141 @@ fn secrets(meta: &ParseNestedMeta<'_>, errors: &mut Errors) -> syn::Result<Vec<L
         }
     }
     Ok(paths.into_iter().collect())
+}
+
+/// `limit = 2`, or `limit(max = 2, key = "customer")`.
+fn limit(meta: &ParseNestedMeta<'_>, errors: &mut Errors) -> syn::Result<Option<LimitAttribute>> {
+    if !meta.input.peek(syn::token::Paren) {
+        let expression = value(meta, &KNOWN)?;
+        let max = integer(&expression, (1, MAX_RUNNING_MAX), &("limit", "limit = 2"));
+        let max = errors.keep(max);
+        return Ok(max.map(|max| LimitAttribute {
+            kind: LimitKind::Max(max),
+            key: None,
+            is_short: true,
+        }));
+    }
+    let (mut max, mut key, mut given) = (None, None, Vec::new());
+    let mut wrong = false;
+    meta.parse_nested_meta(|inner| {
+        let one = (|| {
+            let name = name_of(&inner, &KNOWN_IN_LIMIT, &[])?;
+            refuse_repeated(&mut given, name, &inner)?;
+            if name == "key" {
+                key = Some(parameter(text(&inner, &KNOWN_IN_LIMIT)?)?);
+            } else {
+                let expression = value(&inner, &KNOWN_IN_LIMIT)?;
+                max = Some(integer(&expression, (1, MAX_RUNNING_MAX), &KNOWN_IN_LIMIT[0])?);
+            }
+            Ok(())
+        })();
+        wrong |= one.is_err();
+        if errors.keep(one).is_none() { skip_value(inner.input) } else { Ok(()) }
+    })?;
+    match max {
+        Some(max) => Ok(Some(LimitAttribute { kind: LimitKind::Max(max), key, is_short: false })),
+        None if wrong => Ok(None),
+        None => {
+            Err(meta.error("`limit` needs a maximum; write `limit(max = 2, key = \"customer\")`"))
+        }
+    }
+}
+
+/// `rate = "100/1s"`, or `rate(max = 100, per = "1s", key = "customer", even)`.
+fn rate(meta: &ParseNestedMeta<'_>, errors: &mut Errors) -> syn::Result<Option<LimitAttribute>> {
+    if !meta.input.peek(syn::token::Paren) {
+        let text = text(meta, &KNOWN)?;
+        let rate = errors.keep(rate_text(&text));
+        return Ok(rate.map(|kind| LimitAttribute { kind, key: None, is_short: true }));
+    }
+    let (mut max, mut per, mut key, mut even, mut given) = (None, None, None, false, Vec::new());
+    let mut wrong = false;
+    meta.parse_nested_meta(|inner| {
+        let one = (|| {
+            let name = name_of(&inner, &KNOWN_IN_RATE, &[("window", "per"), ("period", "per")])?;
+            refuse_repeated(&mut given, name, &inner)?;
+            match name {
+                "max" => {
+                    let expression = value(&inner, &KNOWN_IN_RATE)?;
+                    max = Some(integer(&expression, (1, RATE_MAX), &KNOWN_IN_RATE[0])?);
+                }
+                "per" => {
+                    let text = text(&inner, &KNOWN_IN_RATE)?;
+                    per = Some(window(&text, &text.value())?);
+                }
+                "key" => key = Some(parameter(text(&inner, &KNOWN_IN_RATE)?)?),
+                _ if inner.input.peek(Token![=]) => {
+                    even = truth(&value(&inner, &KNOWN_IN_RATE)?, &("even", "even"))?;
+                }
+                _ => even = true,
+            }
+            Ok(())
+        })();
+        wrong |= one.is_err();
+        if errors.keep(one).is_none() { skip_value(inner.input) } else { Ok(()) }
+    })?;
+    match (max, per) {
+        (Some(max), Some(per)) => Ok(Some(LimitAttribute {
+            kind: LimitKind::Rate { max, per, even },
+            key,
+            is_short: false,
+        })),
+        _ if wrong => Ok(None),
+        _ => Err(meta.error("`rate` needs `max` and `per`; write `rate(max = 100, per = \"1s\")`")),
+    }
+}
+
+/// `100/1s`: the starts, and the window.
+fn rate_text(text: &LitStr) -> syn::Result<LimitKind> {
+    let value = text.value();
+    let parts = value.split_once('/');
+    let max = parts.and_then(|(max, _)| max.trim().parse::<u32>().ok());
+    let (Some(max), Some((_, per))) = (max.filter(|max| (1..=RATE_MAX).contains(max)), parts)
+    else {
+        let message =
+            format!("a rate is 1 to {RATE_MAX} starts and a window; write `rate = \"100/1s\"`");
+        return Err(syn::Error::new(text.span(), message));
+    };
+    Ok(LimitKind::Rate { max, per: window(text, per.trim())?, even: false })
+}
+
+fn window(text: &LitStr, per: &str) -> syn::Result<Duration> {
+    let error = |why: String| syn::Error::new(text.span(), why);
+    match duration::parse(per).map_err(error)? {
+        per if per < Duration::from_millis(1) || per > DELAY_MAX => {
+            Err(error("the window of a rate is 1 ms to 366 days; write \"1s\"".to_owned()))
+        }
+        per => Ok(per),
+    }
+}
+
+/// `in_order`, or `in_order(key = "account")`.
+fn in_order(meta: &ParseNestedMeta<'_>, errors: &mut Errors) -> syn::Result<LimitAttribute> {
+    let mut key = None;
+    let is_short = !meta.input.peek(syn::token::Paren);
+    if !is_short {
+        let mut given = Vec::new();
+        meta.parse_nested_meta(|inner| {
+            let one = (|| {
+                let name = name_of(&inner, &KNOWN_IN_ORDER, &[])?;
+                refuse_repeated(&mut given, name, &inner)?;
+                key = Some(parameter(text(&inner, &KNOWN_IN_ORDER)?)?);
+                Ok(())
+            })();
+            if errors.keep(one).is_none() { skip_value(inner.input) } else { Ok(()) }
+        })?;
+    } else if meta.input.peek(Token![=]) {
+        return Err(meta.error(format!("write `{}`", example("in_order", &KNOWN))));
+    }
+    Ok(LimitAttribute { kind: LimitKind::InOrder, key, is_short })
+}
+
+/// The name of a parameter.
+fn parameter(text: LitStr) -> syn::Result<LitStr> {
+    let name = text.value();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let message = "a key is the name of a parameter; write `key = \"customer\"`";
+        return Err(syn::Error::new(text.span(), message));
+    }
+    Ok(text)
 }

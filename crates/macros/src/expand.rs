@@ -8,7 +8,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Fields, LitStr};
 
-use crate::attributes::{Attributes, Backoff, Errors, Scope, Unique};
+use crate::attributes::{Attributes, Backoff, Errors, LimitAttribute, LimitKind, Scope, Unique};
 use crate::suggest::did_you_mean;
 
 pub(crate) fn expand(input: &DeriveInput) -> TokenStream {
@@ -17,6 +17,7 @@ pub(crate) fn expand(input: &DeriveInput) -> TokenStream {
     let is_supported = check_type(input, &mut errors);
     check_parameters(input, &mut errors);
     check_secrets(input, &attributes, &mut errors);
+    check_limit_keys(input, &attributes, &mut errors);
     let key_fields = check_key(input, &attributes, &mut errors);
     refuse_misplaced(input, &mut errors);
     let Some(errors) = errors.into_compile_error() else {
@@ -67,14 +68,38 @@ fn options(attributes: &Attributes, task_engine: &TokenStream) -> Option<TokenSt
     let queue = attributes.queue.as_ref().map(|queue| quote!(.queue(#queue)));
     let priority = attributes.priority.map(|priority| quote!(.priority(#priority)));
     let grace = attributes.cancel_grace.map(time).map(|time| quote!(.cancel_grace(#time)));
-    let all = [retry, timeout, queue, priority, grace];
-    all.iter().any(Option::is_some).then(|| {
+    let limits = attributes.limits.iter();
+    let limits = limits.map(|one| limit(one, attributes.key.as_ref(), task_engine));
+    let mut all: Vec<_> = [retry, timeout, queue, priority, grace].into_iter().flatten().collect();
+    all.extend(limits);
+    (!all.is_empty()).then(|| {
         quote! {
             fn options() -> #task_engine::TaskOptions {
                 <#task_engine::TaskOptions as ::core::default::Default>::default() #(#all)*
             }
         }
     })
+}
+
+fn limit(
+    limit: &LimitAttribute,
+    common_key: Option<&LitStr>,
+    task_engine: &TokenStream,
+) -> TokenStream {
+    let options = quote!(#task_engine::limit::LimitOptions);
+    let made = match limit.kind {
+        LimitKind::Max(max) => quote!(#options::max(#max)),
+        LimitKind::Rate { max, per, even } => {
+            let per = time(per);
+            let even = even.then(|| quote!(.even()));
+            quote!(#options::rate(#task_engine::limit::Rate::new(#max, #per) #even))
+        }
+        LimitKind::InOrder => quote!(#options::in_order()),
+        LimitKind::Fair => quote!(<#options as ::core::default::Default>::default()),
+    };
+    let common_key = common_key.filter(|_| limit.is_short);
+    let key = limit.key.as_ref().or(common_key).map(|key| quote!(.key(#key)));
+    quote!(.limit(#made #key))
 }
 
 fn retry(attributes: &Attributes, task_engine: &TokenStream) -> Option<TokenStream> {
@@ -246,17 +271,40 @@ fn changes_serde(attributes: &[Attribute]) -> bool {
     serde_words(attributes).iter().any(|word| !harmless.contains(&word.as_str()))
 }
 
-/// A secret with a wrong name would not be hidden.
-fn check_secrets(input: &DeriveInput, attributes: &Attributes, errors: &mut Errors) {
-    let Data::Struct(data) = &input.data else { return };
-    let Fields::Named(fields) = &data.fields else { return };
+/// The names of all parameters, if they are those of the fields.
+fn parameter_names(input: &DeriveInput) -> Option<Vec<String>> {
+    let Data::Struct(data) = &input.data else { return None };
+    let Fields::Named(fields) = &data.fields else { return None };
     let is_renamed = |attributes: &[Attribute]| {
         serde_words(attributes).iter().any(|word| ["rename", "flatten"].contains(&word.as_str()))
     };
-    if changes_serde(&input.attrs) || fields.named.iter().any(|field| is_renamed(&field.attrs)) {
-        return;
+    let is_known =
+        !changes_serde(&input.attrs) && !fields.named.iter().any(|field| is_renamed(&field.attrs));
+    is_known.then(|| field_names(&data.fields))
+}
+
+/// The key of a limit is a parameter that is not a secret.
+fn check_limit_keys(input: &DeriveInput, attributes: &Attributes, errors: &mut Errors) {
+    let names = parameter_names(input);
+    let own = attributes.limits.iter().filter_map(|limit| limit.key.as_ref());
+    for key in own.chain(&attributes.key) {
+        let typed = key.value();
+        if let Some(names) = &names
+            && !names.contains(&typed)
+        {
+            errors.add(key.span(), no_such_field(input, &typed, names));
+        } else if attributes.secrets.iter().any(|it| contains(it, std::slice::from_ref(&typed))) {
+            errors.add(
+                key.span(),
+                format!("the key {typed:?} is a secret, and keys are visible; use another field"),
+            );
+        }
     }
-    let names = field_names(&data.fields);
+}
+
+/// A secret with a wrong name would not be hidden.
+fn check_secrets(input: &DeriveInput, attributes: &Attributes, errors: &mut Errors) {
+    let Some(names) = parameter_names(input) else { return };
     for path in &attributes.secrets {
         let value = path.value();
         let first = value.split('.').next().unwrap_or_default();
@@ -436,6 +484,29 @@ mod tests {
             (
                 "#[task(unique = \"{a.b}\", secrets(\"a\"))] struct A { a: u8 }",
                 "the key contains the secret",
+            ),
+            ("#[task(limit = 0)] struct A;", "whole number from 1 to 10000; write `limit = 2`"),
+            ("#[task(limit)] struct A;", "`limit` needs a value"),
+            ("#[task(limit = \"2\")] struct A;", "write `limit = 2`"),
+            ("#[task(limit(key = \"a\"))] struct A { a: u8 }", "`limit` needs a maximum"),
+            ("#[task(limit(max = 0))] struct A;", "from 1 to 10000"),
+            ("#[task(limit = 2, key = \"b\")] struct A { a: u8 }", "no field `b`"),
+            ("#[task(limit(max = 2, key = \"b\"))] struct A { a: u8 }", "no field `b`"),
+            ("#[task(limit = 2, key = \"\")] struct A;", "the name of a parameter"),
+            ("#[task(limit = 2, in_order)] struct A;", "one at a time"),
+            ("#[task(key = \"a\")] struct A { a: u8 }", "belongs to `limit = …`"),
+            ("#[task(key = \"a\", limit(max = 1))] struct A { a: u8 }", "belongs to `limit = …`"),
+            ("#[task(concurrency = 2)] struct A;", "did you mean `limit`?"),
+            ("#[task(rate = \"100\")] struct A;", "write `rate = \\\"100/1s\\\"`"),
+            ("#[task(rate = \"0/1s\")] struct A;", "a rate is 1 to"),
+            ("#[task(rate = \"5/0s\")] struct A;", "1 ms to 366 days"),
+            ("#[task(rate = \"5/x\")] struct A;", "compile_error"),
+            ("#[task(rate(max = 5))] struct A;", "needs `max` and `per`"),
+            ("#[task(in_order = true)] struct A;", "write `in_order or in_order("),
+            ("#[task(fair = \"b\")] struct A { a: u8 }", "no field `b`"),
+            (
+                "#[task(limit = 2, key = \"a\", secrets(\"a\"))] struct A { a: u8 }",
+                "the key \\\"a\\\" is a secret",
             ),
             ("#[task(secrets(\"b\"))] struct A { a: u8 }", "no field `b`"),
             ("#[task(secrets(\"a..b\"))] struct A { a: u8 }", "not the path"),

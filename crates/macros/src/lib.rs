@@ -55,6 +55,12 @@ use proc_macro::TokenStream;
 /// | `unique = "order {order}"` | the key of a unique task, a format string over the fields: `{order}`, `{customer.id}`, `{0}`, `{size:?}` | not unique |
 /// | `unique` | all parameters are the key, as JSON of at most 500 bytes | |
 /// | `unique(key = "…", scope = "waiting", on_conflict = "replace")` | `scope`: which task conflicts: `"waiting"`, `"active"`, or one created within a duration like `"1h"`. `on_conflict`: `"keep"`, `"replace"`, `"replace_parameters"` or `"replace_time"`. Without `key`, all parameters are the key | `"active"`, `"keep"` |
+/// | `limit = 2` | how many run at a time, over all engines | no limit |
+/// | `rate = "100/1s"` | how many start in any window of this length | no limit |
+/// | `in_order` | one at a time, in the order of time and id; a task that failed and waits for its retry blocks the others | not in order |
+/// | `key = "customer"` | the field whose value is the key of `limit = …`, `rate = …` and `in_order`: they apply to each value separately | one limit for all tasks |
+/// | `limit(max = 2, key = "customer")`, `rate(max = 100, per = "1s", key = "customer", even)`, `in_order(key = "account")` | the same, each with its own key or none; `even` spreads the starts evenly | |
+/// | `fair = "tenant"` | equal shares of the workers for each value of this field | first come, first served |
 /// | `secrets("password", "card.number")` | paths of parameters that only the task's code may see, with their names in JSON | none |
 /// | `crate = my_crate::task_engine` | the path of the crate, if your crate gets it from another one | `::task_engine` |
 ///

@@ -4,14 +4,21 @@
 //! # Map
 //! - [`operator`]: the actor of operations, and their audit;
 //! - [`report`]: the outcomes, as tokens for programs and as sentences for people;
-//! - [`tasks`], [`durable`], [`queues`], [`schedules`], [`recover`], [`tokens`], [`prune`]: the operations;
+//! - [`tasks`], [`durable`], [`queues`], [`limits`], [`schedules`], [`recover`], [`tokens`], [`prune`]: the operations;
+//! - [`fields`], [`definition`]: tasks and flows in JSON;
+//! - [`flows`]: flows as graphs;
 //! - [`search`], [`errors`]: finding tasks;
-//! - [`stats`], [`why`]: statistics, and why a task does not run;
+//! - [`stats`], [`why`], [`checks`]: statistics, why a task does not run, and what is wrong;
 //! - [`redaction`]: what is shown of tasks that have secrets.
 
+pub mod checks;
+pub mod definition;
 pub mod durable;
 pub mod errors;
+pub mod fields;
 mod fingerprint;
+pub mod flows;
+pub mod limits;
 pub mod operator;
 pub mod prune;
 pub mod queues;

@@ -37,7 +37,8 @@ impl Actor {
 }
 
 /// Performs operations for one actor. Each method is one operation; see the modules
-/// [`tasks`](crate::tasks), [`durable`](crate::durable), [`queues`](crate::queues), [`schedules`](crate::schedules),
+/// [`tasks`](crate::tasks), [`durable`](crate::durable), [`queues`](crate::queues),
+/// [`limits`](crate::limits), [`schedules`](crate::schedules),
 /// [`recover`](crate::recover), [`tokens`](crate::tokens) and [`prune`](crate::prune).
 #[derive(Debug, Clone)]
 pub struct Operator {

@@ -13,7 +13,7 @@ pub(crate) const TASK_IDS_AUDITED_MAX: usize = 100;
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $name:ident $token:literal $kind:ident $one:literal $(, $many:literal)?;)*) => {
-        /// What became of one task, queue, schedule or token: a closed list.
+        /// What became of one task, queue, limit, schedule or token: a closed list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum OperationOutcome { $($(#[$doc])* $name,)* }
@@ -101,6 +101,14 @@ outcomes! {
     SkippedUnreleased "skipped_unreleased" Skipped
         "was skipped: not yet released by its engine (try again in a moment)",
         "were skipped: not yet released by their engines (try again in a moment)";
+    /// A task that waits for tasks that it depends on stays as it is.
+    SkippedBlocked "skipped_blocked" Skipped
+        "was skipped: it waits for tasks that it depends on (`why` names them)",
+        "were skipped: they wait for tasks that they depend on (`why` names them)";
+    /// An ended task that another one depends on stays as it is.
+    SkippedNeeded "skipped_needed" Skipped
+        "was skipped: a task that has not succeeded depends on it",
+        "were skipped: tasks that have not succeeded depend on them";
     /// A task cannot be created again as it is.
     SkippedInvalid "skipped_invalid" Skipped
         "was skipped: it cannot be created again as it is",
@@ -116,14 +124,20 @@ outcomes! {
         "existed already and was changed", "existed already and were changed";
     /// Secret parameters were shown.
     Revealed "revealed" Changed "was shown with its secret parameters";
-    /// A schedule or a token was added.
+    /// A schedule, a limit or a token was added.
     Added "added" Changed "was added";
-    /// A task or a schedule was changed.
+    /// A task, a schedule or a limit was changed.
     Changed "changed" Changed "was changed";
-    /// A schedule was so already.
+    /// A schedule or a limit was so already.
     Unchanged "unchanged" Unchanged "was so already";
-    /// A schedule was removed.
+    /// A schedule or a limit was removed.
     Removed "removed" Changed "was removed";
+    /// What an operator had set for a limit was removed.
+    Cleared "cleared" Changed "has the options that engines declare again";
+    /// A closed key of a limit was opened.
+    Opened "opened" Changed "has one closed key less";
+    /// A key of a limit was not closed.
+    NotClosed "not_closed" Unchanged "has no such closed key";
     /// A queue or a schedule was paused.
     Paused "paused" Changed "was paused";
     /// A queue or a schedule was paused before.
@@ -313,6 +327,7 @@ impl<'a> ReportText<'a> {
     fn subject(&self) -> String {
         match self.kind {
             "queues" => format!("Queue {}", self.target),
+            "limits" => format!("Limit {}", self.target),
             "schedules" => format!("Schedule {}", self.target),
             "instances" => format!("Engine {}", self.target),
             "tokens" => format!("Token {}", self.target),

@@ -12,17 +12,20 @@
 //! | `rerun` | tasks that have ended | the others run anyway |
 //! | `delete` | tasks that have ended | the others are never deleted |
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
+use task_engine_core::dependency::{DependencyCondition, Flow};
 use task_engine_core::filter::{Filter, FoundTask};
+use task_engine_core::flow::name_in_flow;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport, Store};
 use task_engine_store::error::StoreError;
 use task_engine_store::token::Role;
 
+use crate::flows;
 use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::redaction;
 use crate::report::{OperationOutcome, OperationReport, TaskOutcome};
@@ -186,7 +189,7 @@ impl TaskOperation {
                 "Waiting tasks never run. Running ones are asked to stop; code that does not check for the request runs until its time limit."
             }
             Self::Rerun => {
-                "Each is created again as a new task with the same parameters; the old ones stay as they are."
+                "Each is created again as a new task with the same parameters; the old ones stay as they are. Those that depend on each other do so again."
             }
             Self::Delete => {
                 "Ended tasks are deleted with their attempts, results and logs. This cannot be undone."
@@ -294,7 +297,19 @@ impl Operator {
         let work = async {
             let mut report =
                 OperationReport { and_more: selected.and_more, ..OperationReport::default() };
-            for batch in selected.ids.chunks(BATCH) {
+            let mut ids = selected.ids.clone();
+            if operation == TaskOperation::Rerun {
+                let dependent = rerun_flows(&*self.store, &selected.ids).await?;
+                let done: HashSet<TaskId> = dependent.iter().map(|task| task.id).collect();
+                ids.retain(|id| !done.contains(id));
+                progress(dependent.len());
+                dependent.into_iter().for_each(|task| report.add_task(task));
+            }
+            if operation == TaskOperation::Retry {
+                // Before the tasks that depend on them, which then wait for them.
+                ids.sort_unstable();
+            }
+            for batch in ids.chunks(BATCH) {
                 match apply_batch(&*self.store, operation, batch).await {
                     Ok(tasks) => tasks.into_iter().for_each(|task| report.add_task(task)),
                     Err(error) => {
@@ -382,7 +397,23 @@ async fn apply_batch(
 ) -> Result<Vec<TaskOutcome>, StoreError> {
     let outcomes: Vec<_> = match operation {
         TaskOperation::Retry => store.retry(ids).await?.into_iter().map(retried).collect(),
-        TaskOperation::Cancel => store.cancel(ids).await?.into_iter().map(cancelled).collect(),
+        TaskOperation::Cancel => {
+            let reports = store.cancel(ids).await?;
+            // A task that waited may have blocked others of a limit in order. If this fails,
+            // the poll of an engine finds them.
+            let _ = store.wake_limited().await;
+            // It may have been what others depend on, too; heartbeats look at them, as well.
+            let ended: Vec<TaskId> = ids
+                .iter()
+                .zip(&reports)
+                .filter(|(_, report)| **report == CancelReport::Cancelled)
+                .map(|(id, _)| *id)
+                .collect();
+            if !ended.is_empty() {
+                let _ = store.resume_parents(&ended).await;
+            }
+            reports.into_iter().map(cancelled).collect()
+        }
         TaskOperation::Delete => store.delete(ids).await?.into_iter().map(deleted).collect(),
         TaskOperation::Rerun => return rerun(store, ids).await,
     };
@@ -395,6 +426,7 @@ fn retried(report: RetryReport) -> OperationOutcome {
         RetryReport::Waiting => OperationOutcome::Retried,
         RetryReport::Advanced => OperationOutcome::Advanced,
         RetryReport::AlreadyDue => OperationOutcome::AlreadyDue,
+        RetryReport::Blocked => OperationOutcome::SkippedBlocked,
         RetryReport::Running => OperationOutcome::SkippedRunning,
         RetryReport::Stopped => OperationOutcome::SkippedSucceeded,
         RetryReport::NotFound => OperationOutcome::NotFound,
@@ -418,8 +450,72 @@ fn deleted(report: DeleteReport) -> OperationOutcome {
         DeleteReport::Open(TaskStatus::Running) => OperationOutcome::SkippedRunning,
         DeleteReport::Open(_) => OperationOutcome::SkippedWaiting,
         DeleteReport::Busy => OperationOutcome::SkippedUnreleased,
+        DeleteReport::Needed => OperationOutcome::SkippedNeeded,
         DeleteReport::NotFound => OperationOutcome::NotFound,
     }
+}
+
+/// Creates again those of these tasks that depend on each other, with these dependencies: all
+/// of a flow in one transaction. Others are left to [`rerun`].
+async fn rerun_flows(
+    store: &dyn Store,
+    ids: &[TaskId],
+) -> Result<Vec<TaskOutcome>, OperationError> {
+    let selected: HashSet<TaskId> = ids.iter().copied().collect();
+    let mut between: BTreeMap<TaskId, Vec<(TaskId, DependencyCondition)>> = BTreeMap::new();
+    for row in flows::dependencies(store, ids, flows::DEPENDENCIES_READ_MAX).await? {
+        if selected.contains(&row.depends_on) {
+            between.entry(row.task_id).or_default().push((row.depends_on, row.condition));
+            between.entry(row.depends_on).or_default();
+        }
+    }
+    let mut by_flow: BTreeMap<String, Vec<(TaskId, String, NewTask)>> = BTreeMap::new();
+    let mut outcomes = Vec::new();
+    for id in between.keys() {
+        let outcome = match store.task(*id).await? {
+            None => OperationOutcome::NotFound,
+            Some(old) => match NewTask::rerun_of(&old) {
+                Err(_) => OperationOutcome::SkippedInvalid,
+                Ok(new) => {
+                    let name = name_in_flow(&old.context).unwrap_or_else(|| old.row.class.clone());
+                    by_flow.entry(old.correlation_id).or_default().push((*id, name, new));
+                    continue;
+                }
+            },
+        };
+        outcomes.push(TaskOutcome { id: *id, outcome, created: None });
+    }
+    for (correlation_id, tasks) in by_flow {
+        let mut names: HashMap<TaskId, String> = HashMap::new();
+        let mut used = HashSet::new();
+        for (id, name, _) in &tasks {
+            // Copies of one task have the same name.
+            let name = if used.contains(name) { format!("{name} {id}") } else { name.clone() };
+            used.insert(name.clone());
+            names.insert(*id, name);
+        }
+        let mut flow = Flow::new().correlation(correlation_id);
+        let mut old_ids = HashMap::new();
+        for (id, _, task) in tasks {
+            let Some(name) = names.get(&id) else { continue };
+            old_ids.insert(name.clone(), id);
+            flow = flow.add(name.clone(), task);
+            for (on, condition) in between.get(&id).into_iter().flatten() {
+                if let Some(on) = names.get(on) {
+                    flow = flow.depend(on.clone(), *condition);
+                }
+            }
+        }
+        let flow =
+            flow.resolve().map_err(|invalid| OperationError::invalid(invalid.to_string()))?;
+        let created = store.create_flow(&flow).await?;
+        for (task, new) in flow.tasks.iter().zip(created.ids) {
+            let Some(id) = old_ids.get(&task.name).copied() else { continue };
+            let outcome = OperationOutcome::Rerun;
+            outcomes.push(TaskOutcome { id, outcome, created: Some(new) });
+        }
+    }
+    Ok(outcomes)
 }
 
 async fn rerun(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskOutcome>, StoreError> {

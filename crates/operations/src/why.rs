@@ -11,8 +11,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use task_engine_core::dependency::DependencyCondition;
 use task_engine_core::display::{StepEntry, StepState};
 use task_engine_core::instance::InstanceRow;
+use task_engine_core::limit::{Rate, TaskLimit};
 use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::{BoundedCount, PausedQueue, Pool};
 use task_engine_core::retry::RetryOverride;
@@ -20,6 +22,8 @@ use task_engine_core::task::{ExecutionStatus, TaskDetails, TaskId, TaskRow, Task
 use task_engine_store::activity::{Activity, EndingRow};
 use task_engine_store::lock::BlockingSession;
 use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
+
+use crate::limits::{KeyClosing, KeyWait, LimitHolder, closing, key_wait, next_start_at};
 
 pub use gather::{Explanation, why};
 
@@ -44,6 +48,21 @@ pub struct TaskFacts<'a> {
     pub open_steps: &'a [StepEntry],
     /// The children that it waits for, if it does.
     pub open_children: &'a OpenChildren,
+    /// The tasks that it depends on, if it waits for them or was cancelled because of one.
+    pub dependencies: &'a TaskDependencies,
+    /// Its limits, if it waits.
+    pub limits: &'a [TaskLimit],
+    /// Tasks that hold a key in order and wait.
+    pub waiting_holders: &'a [WaitingHolder],
+}
+
+/// A task that holds a key in order and waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitingHolder {
+    /// The task.
+    pub row: TaskRow,
+    /// The sleeps, waits and calls that it is suspended by, if it is.
+    pub open_steps: Vec<StepEntry>,
 }
 
 /// Children of a task that have not ended.
@@ -62,6 +81,55 @@ pub struct OpenChild {
     pub id: TaskId,
     /// Its status.
     pub status: TaskStatus,
+}
+
+/// The tasks that a task depends on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TaskDependencies {
+    /// How many there are.
+    pub all: BoundedCount,
+    /// How many of them have not ended.
+    pub open: BoundedCount,
+    /// Some of those.
+    pub some: Vec<OpenDependency>,
+    /// The tasks from the one that did not succeed first to the one that this task depends on.
+    pub failed: Vec<FailedDependency>,
+}
+
+/// A task that has not ended, and that another one depends on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OpenDependency {
+    /// Its id.
+    pub id: TaskId,
+    /// Its name in its flow, if it has one.
+    pub name: Option<String>,
+    /// Its class.
+    pub class: String,
+    /// Its status.
+    pub status: TaskStatus,
+    /// Whether it waits for other tasks itself.
+    pub is_blocked: bool,
+    /// The number of the retry that it waits for; 0 if it has not failed.
+    pub retry: i32,
+    /// When it is due, if it waits.
+    pub due_at: Option<Timestamp>,
+    /// Since when it runs.
+    pub since: Option<Timestamp>,
+    /// The engine that runs it.
+    pub instance: Option<String>,
+    /// When it may start the dependent task.
+    pub condition: DependencyCondition,
+}
+
+/// A task that did not succeed, so that others were cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedDependency {
+    /// Its id.
+    pub id: TaskId,
+    /// Its name in its flow, if it has one.
+    pub name: Option<String>,
+    /// Its status; `None` if it was removed.
+    pub status: Option<TaskStatus>,
 }
 
 /// What a task requires of an engine.
@@ -164,6 +232,22 @@ pub enum Reason {
         /// Some of those.
         some: Vec<OpenChild>,
     },
+    /// It waits for tasks that it depends on.
+    Blocked {
+        /// How many it depends on.
+        dependencies: BoundedCount,
+        /// How many of them have not ended.
+        open: BoundedCount,
+        /// Some of those.
+        some: Vec<OpenDependency>,
+    },
+    /// It was cancelled because a task that it depends on did not succeed.
+    DependencyFailed {
+        /// The task that did not succeed first.
+        first: FailedDependency,
+        /// The tasks between that one and this one, which were cancelled, too.
+        through: Vec<TaskId>,
+    },
     /// The task is not due.
     NotDue {
         /// When it is due.
@@ -208,6 +292,8 @@ pub enum Reason {
     },
     /// Another session has locked the task or its tables.
     Locked(BlockingSession),
+    /// A limit keeps it from starting.
+    Limited(LimitedBy),
     /// All workers that could take it are busy.
     WorkersBusy {
         /// How many workers.
@@ -231,7 +317,7 @@ pub enum Reason {
 
 impl Reason {
     /// The tokens of all reasons: a closed list.
-    pub const TOKENS: [&'static str; 17] = [
+    pub const TOKENS: [&'static str; 20] = [
         "ended",
         "running",
         "retry",
@@ -239,6 +325,8 @@ impl Reason {
         "waiting_for_signal",
         "sleeping",
         "waiting_for_children",
+        "blocked",
+        "dependency_failed",
         "not_due",
         "queue_paused",
         "no_engine",
@@ -246,6 +334,7 @@ impl Reason {
         "queue_not_served",
         "priority_too_low",
         "locked",
+        "limited",
         "workers_busy",
         "behind",
         "ready",
@@ -257,6 +346,33 @@ impl From<PausedQueue> for Reason {
         let PausedQueue { queue, paused_at: since, reason: because } = paused;
         Self::QueuePaused { queue, since, because }
     }
+}
+
+/// The limit that keeps a task from starting.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LimitedBy {
+    /// The task that waits.
+    pub task_id: TaskId,
+    /// The limit.
+    pub limit: String,
+    /// The parameter of its keys, if it has one.
+    pub parameter: Option<String>,
+    /// The key of the task; empty if it has none.
+    pub key: String,
+    /// What the task waits for.
+    pub waits_for: KeyWait,
+    /// The most running attempts.
+    pub max: Option<u32>,
+    /// The most starts in a window.
+    pub rate: Option<Rate>,
+    /// How many attempts hold the key.
+    pub held: usize,
+    /// Some of them.
+    pub holders: Vec<LimitHolder>,
+    /// The earliest time of the next start, if it is known.
+    pub next_start_at: Option<Timestamp>,
+    /// Set while the key is closed.
+    pub closed: Option<KeyClosing>,
 }
 
 /// An engine, and the classes or queues that it serves.
@@ -291,12 +407,32 @@ pub fn reasons(facts: &TaskFacts<'_>) -> Vec<Reason> {
     match facts.task.row.status {
         TaskStatus::Waiting => waiting(facts),
         TaskStatus::Running => [running(facts)].into_iter().chain(table_locks(facts)).collect(),
-        status => vec![Reason::Ended {
-            status,
-            at: facts.task.row.updated_at,
-            error: facts.task.row.error.as_ref().map(ToString::to_string),
-        }],
+        status => {
+            let ended = Reason::Ended {
+                status,
+                at: facts.task.row.updated_at,
+                error: facts.task.row.error.as_ref().map(ToString::to_string),
+            };
+            [ended].into_iter().chain(dependency_failed(facts)).collect()
+        }
     }
+}
+
+fn dependency_failed(facts: &TaskFacts<'_>) -> Option<Reason> {
+    let (first, through) = facts.dependencies.failed.split_first()?;
+    let through = through.iter().map(|one| one.id).collect();
+    Some(Reason::DependencyFailed { first: first.clone(), through })
+}
+
+fn blocked(facts: &TaskFacts<'_>) -> Vec<Reason> {
+    let TaskDependencies { all, open, some, .. } = facts.dependencies.clone();
+    let mut reasons = vec![Reason::Blocked { dependencies: all, open, some }];
+    if facts.task.row.scheduled_at > facts.activity.now {
+        reasons.push(Reason::NotDue { due_at: facts.task.row.scheduled_at });
+    }
+    reasons.extend(facts.paused.cloned().map(Reason::from));
+    reasons.extend(no_candidate((&facts.task.row).into(), facts.engines));
+    reasons
 }
 
 fn running(facts: &TaskFacts<'_>) -> Reason {
@@ -327,6 +463,9 @@ fn running(facts: &TaskFacts<'_>) -> Reason {
 
 fn waiting(facts: &TaskFacts<'_>) -> Vec<Reason> {
     let row = &facts.task.row;
+    if row.is_blocked {
+        return blocked(facts);
+    }
     let is_due = row.scheduled_at <= facts.activity.now;
     let mut reasons = Vec::new();
     let last = facts.task.executions.last();
@@ -360,7 +499,10 @@ fn waiting(facts: &TaskFacts<'_>) -> Vec<Reason> {
             facts.position.and_then(|position| position.locked_by.clone()).map(Reason::Locked),
         );
         if facts.paused.is_none() {
-            reasons.extend(queued(facts));
+            let limited: Vec<_> = limited(facts).collect();
+            let is_limited = !limited.is_empty();
+            reasons.extend(limited);
+            reasons.extend(queued(facts, is_limited));
         }
     }
     if reasons.is_empty() {
@@ -396,6 +538,40 @@ fn suspended(facts: &TaskFacts<'_>) -> Vec<Reason> {
 fn table_locks(facts: &TaskFacts<'_>) -> impl Iterator<Item = Reason> {
     facts.table_locks.iter().cloned().map(Reason::Locked)
 }
+
+/// The limits that keep a due task from starting.
+fn limited(facts: &TaskFacts<'_>) -> impl Iterator<Item = Reason> {
+    facts.limits.iter().filter_map(|limit| limited_by(facts, limit)).map(Reason::Limited)
+}
+
+fn limited_by(facts: &TaskFacts<'_>, limit: &TaskLimit) -> Option<LimitedBy> {
+    let TaskLimit { limit: row, usage } = limit;
+    let (own, options) = (facts.task.row.id, &row.limit.options);
+    let mut usage = usage.clone();
+    // A task that holds its key in order does not wait for itself.
+    usage.holders.retain(|holder| holder.attempt.task_id != own || holder.is_running);
+    let holders = usage.holders.iter().take(HOLDERS_NAMED).map(|holder| {
+        let known = LimitHolder::of(holder, facts.activity, facts.engines);
+        let task = facts.waiting_holders.iter().find(|task| task.row.id == known.task_id);
+        known.waiting_as(task)
+    });
+    Some(LimitedBy {
+        task_id: own,
+        limit: row.limit.name.clone(),
+        parameter: options.key.clone(),
+        key: usage.key.clone(),
+        waits_for: key_wait(row, &usage)?,
+        max: options.max_running(),
+        rate: options.rate,
+        held: usage.holders.len(),
+        holders: holders.collect(),
+        next_start_at: next_start_at(&usage, facts.activity.now),
+        closed: closing(&usage),
+    })
+}
+
+/// So many holders of a key are named.
+pub(crate) const HOLDERS_NAMED: usize = 5;
 
 /// The most retries: by the newest engine with a handler, and by the task's own context.
 fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
@@ -474,7 +650,7 @@ fn takes(pool: &Pool, queue: &str, priority: i32) -> bool {
 }
 
 /// Why a due task with candidate engines does not start yet.
-fn queued(facts: &TaskFacts<'_>) -> Vec<Reason> {
+fn queued(facts: &TaskFacts<'_>, is_limited: bool) -> Vec<Reason> {
     let candidates = candidates((&facts.task.row).into(), facts.engines);
     let mut reasons = Vec::new();
     let workers: i32 = candidates.iter().map(|(_, pool)| pool.workers).sum();
@@ -497,7 +673,9 @@ fn queued(facts: &TaskFacts<'_>) -> Vec<Reason> {
     if let Some(ahead) =
         facts.position.map(|position| position.tasks).filter(|ahead| ahead.counted > 0)
     {
-        reasons.push(Reason::Behind { ahead, estimated_secs: estimate(facts, &candidates, ahead) });
+        // A limited task waits for its limit, however fast the tasks ahead are.
+        let estimated_secs = if is_limited { None } else { estimate(facts, &candidates, ahead) };
+        reasons.push(Reason::Behind { ahead, estimated_secs });
     }
     reasons
 }

@@ -44,6 +44,7 @@ use std::time::{Duration, Instant};
 
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::InstanceId;
+use task_engine_core::limit::{limited_queue, plain_queue};
 use task_engine_core::queue::Lanes;
 use task_engine_store::claim::{Claim, ClaimRest, ClaimedTask, Claimer};
 use task_engine_store::contract::StoreFuture;
@@ -52,7 +53,9 @@ use task_engine_store::sql::statement;
 
 use crate::error::store_error;
 use crate::executor::Executor as _;
-use crate::queue_heads::QueueHeads;
+use crate::known_limits::{KnownLimits, LaneKind};
+use crate::limited_lanes::{GroupId, LimitedLanes, LimitedTake};
+use crate::queue_heads::{Lane, QueueHeads};
 use crate::store::{STATEMENT, StoreInner};
 use crate::take::TakeTasks;
 
@@ -63,6 +66,8 @@ const OPEN_WRITERS: &str = statement(SQL, "open_queue_writers");
 
 /// How far a claim reads past rows that others have locked.
 const CANDIDATES_MAX: usize = 10_000;
+/// A lane from which fewer tasks were moved has no more.
+const MOVED_ALL: i64 = 100;
 /// A registration stays through short pauses, so that a trickle of tasks costs no writes; a
 /// claimer that has not been idle for this long removes it.
 const BUSY_AFTER: Duration = Duration::from_millis(200);
@@ -85,6 +90,11 @@ pub(crate) struct PgClaimer {
     instance: InstanceId,
     heads: QueueHeads,
     idle: IdleRegistration,
+    limited: LimitedLanes,
+    /// Whether the limits were read, and have not changed as far as is known.
+    limits_are_known: bool,
+    /// Whether tasks with limits are taken first, of those with the same priority.
+    limited_first: bool,
 }
 
 impl Claimer for PgClaimer {
@@ -95,35 +105,51 @@ impl Claimer for PgClaimer {
 
     fn invalidate(&mut self) {
         self.heads.invalidate();
+        self.limited.unblock();
+    }
+
+    fn keys_freed(&mut self) {
+        self.limited.unblock();
     }
 }
 
 impl PgClaimer {
     pub(crate) fn new(inner: Arc<StoreInner>, instance: InstanceId, lanes: Lanes) -> Self {
         let idle = IdleRegistration::new(instance, &lanes);
-        Self { inner, instance, idle, heads: QueueHeads::new(lanes) }
+        Self {
+            inner,
+            instance,
+            idle,
+            heads: QueueHeads::new(lanes),
+            limited: LimitedLanes::default(),
+            limits_are_known: false,
+            limited_first: false,
+        }
     }
 
     async fn claim_tasks(&mut self, id: ClaimId, limit: usize) -> Result<Claim, StoreError> {
         let mut state =
             if self.heads.are_stale() { self.scan().await? } else { ClaimerState::Cached };
         loop {
-            let due = self.heads.due_priorities();
-            for priority in &due {
-                let tasks = self.take(id, limit, *priority).await?;
+            for priority in self.heads.due_priorities(&self.limited) {
+                let tasks = self.take(id, limit, priority).await?;
                 if !tasks.is_empty() {
                     self.idle.remove_if_busy(&self.inner).await;
                     return Ok(Claim { tasks, rest: ClaimRest::More });
                 }
             }
-            state = match (state, due.is_empty()) {
+            // Lanes whose limits are reached are not due any more.
+            let nothing_is_due = self.heads.due_priorities(&self.limited).is_empty();
+            state = match (state, nothing_is_due) {
                 (ClaimerState::Cached, _) => self.scan().await?,
                 (ClaimerState::Scanned | ClaimerState::Confirmed, false) => {
                     return Ok(without_tasks(ClaimRest::Contended));
                 }
                 (ClaimerState::Scanned, true) => {
                     self.idle.register(&self.inner).await?;
-                    self.heads.scan(&self.inner).await?;
+                    self.heads.scan(&self.inner, &self.limited.known).await?;
+                    // An attempt may have ended before the registration.
+                    self.limited.unblock();
                     ClaimerState::Confirmed
                 }
                 (ClaimerState::Confirmed, true) => return Ok(without_tasks(self.nothing_due())),
@@ -132,30 +158,123 @@ impl PgClaimer {
     }
 
     async fn scan(&mut self) -> Result<ClaimerState, StoreError> {
-        self.heads.scan(&self.inner).await?;
+        if !self.limits_are_known {
+            self.limited.known = Arc::new(KnownLimits::read(&self.inner).await?);
+            self.limits_are_known = true;
+            self.limited.unblock();
+        }
+        self.heads.scan(&self.inner, &self.limited.known).await?;
+        if self.limited.known.is_empty() && !self.heads.groups().is_empty() {
+            // The first limit was set.
+            self.limited.known = Arc::new(KnownLimits::read(&self.inner).await?);
+            self.heads.scan(&self.inner, &self.limited.known).await?;
+        }
         Ok(if self.idle.is_seen_by_all() { ClaimerState::Confirmed } else { ClaimerState::Scanned })
     }
 
     fn nothing_due(&mut self) -> ClaimRest {
         let rest = if self.heads.are_complete() {
-            ClaimRest::Nothing { next_in: self.idle.begin(self.heads.next_in()) }
+            let limited = self.limited.next_in(self.heads.groups().iter());
+            let next_in = [self.heads.next_in(), limited].into_iter().flatten().min();
+            ClaimRest::Nothing { next_in: self.idle.begin(next_in) }
         } else {
             ClaimRest::Contended
         };
         // The caller acts on this answer now; the next call scans again.
         self.heads.invalidate();
+        self.limited.unblock();
         rest
     }
 
-    /// Takes from the due lanes of a priority. Locked rows at the head of a lane hide nothing
-    /// behind them.
+    /// Takes from the due lanes of a priority. Tasks with and without limits take turns.
     async fn take(
         &mut self,
         id: ClaimId,
         limit: usize,
         priority: i32,
     ) -> Result<Vec<ClaimedTask>, StoreError> {
-        let mut lanes = self.heads.due_lanes(priority);
+        if self.limited.known.is_empty() {
+            return self.take_plain(id, limit, priority).await;
+        }
+        for limited in [self.limited_first, !self.limited_first] {
+            let tasks = if limited {
+                // Blocked keys do not delay the tasks of the next wake-up.
+                self.limited_first = false;
+                self.take_limited(id, limit, priority).await?
+            } else {
+                self.take_plain(id, limit, priority).await?
+            };
+            if !tasks.is_empty() {
+                self.limited_first = !limited;
+                return Ok(tasks);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Moves due tasks to the lanes of their keys, and takes tasks from lanes whose limits
+    /// allow it.
+    async fn take_limited(
+        &mut self,
+        id: ClaimId,
+        limit: usize,
+        priority: i32,
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        let mut rescan = false;
+        let mut groups = self.heads.groups();
+        groups.retain(|group| group.2 == priority);
+        let known = self.limited.known.clone();
+        let in_order =
+            |(queue, class, _): &GroupId| known.may_be_in_order(plain_queue(queue), class);
+        // Tasks of a limit in order must be in their lanes before one of them starts.
+        let mut unseen: Vec<Lane> =
+            groups.iter().filter(|g| in_order(g)).map(Lane::intake).collect();
+        let due = self.heads.due_lanes(LaneKind::Intake, priority);
+        unseen.retain(|lane| !due.iter().any(|d| d.queue == lane.queue && d.class == lane.class));
+        for lane in &mut unseen {
+            self.limited.move_due(&self.inner, lane, limit).await?;
+        }
+        for lane in due {
+            let moved = self.limited.move_due(&self.inner, lane, limit).await?;
+            let group = (limited_queue(&lane.queue), lane.class.clone(), priority);
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+            rescan |= moved < MOVED_ALL;
+            // The class may have no limits any more.
+            self.limits_are_known &= moved > 0;
+        }
+        groups.retain(|group| self.limited.is_due(group));
+        if rescan {
+            self.heads.invalidate();
+        }
+        let claim = (id, self.instance);
+        for group in &groups {
+            match self.limited.take(&self.inner, claim, limit, group).await? {
+                LimitedTake::Tasks(tasks) => return Ok(tasks),
+                LimitedTake::Nothing | LimitedTake::Contended => {}
+                LimitedTake::Outdated => {
+                    self.limits_are_known = false;
+                    self.heads.invalidate();
+                    return Ok(Vec::new());
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Takes from lanes without limits. Locked rows at the head of a lane hide nothing behind
+    /// them.
+    async fn take_plain(
+        &mut self,
+        id: ClaimId,
+        limit: usize,
+        priority: i32,
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        let mut lanes = self.heads.due_lanes(LaneKind::Plain, priority);
+        if lanes.is_empty() {
+            return Ok(Vec::new());
+        }
         let take =
             TakeTasks { id, instance: self.instance, limit, priority, candidates: limit * 2 };
         let mut tasks = take.run(&self.inner, &mut lanes).await?;
@@ -167,6 +286,8 @@ impl PgClaimer {
             // These lanes are empty, or other claimers are faster.
             self.heads.invalidate();
         }
+        // Or their class has limits now.
+        self.limits_are_known &= !tasks.is_empty();
         Ok(tasks)
     }
 }

@@ -187,7 +187,7 @@ impl Schema {
 }
 
 #[cfg(feature = "sqlx")]
-fn sqlx_error(error: &sqlx::Error) -> StoreError {
+pub(crate) fn sqlx_error(error: &sqlx::Error) -> StoreError {
     let message = format!("the tasks were not created: {error}");
     let code = error.as_database_error().and_then(|error| error.code());
     match code.as_deref() {
@@ -261,15 +261,15 @@ const TYPES: [Type; 7] = [
 ];
 
 /// The unique keys of tasks, as columns.
-struct UniqueKeyColumns<'a> {
-    keys: Vec<Option<&'a str>>,
-    scopes: Vec<Option<String>>,
-    answers: Vec<Option<&'static str>>,
+pub(crate) struct UniqueKeyColumns<'a> {
+    pub(crate) keys: Vec<Option<&'a str>>,
+    pub(crate) scopes: Vec<Option<String>>,
+    pub(crate) answers: Vec<Option<&'static str>>,
 }
 
 impl<'a> UniqueKeyColumns<'a> {
-    fn of(tasks: &'a [NewTask]) -> Self {
-        let uniques = || tasks.iter().map(|task| task.unique.as_ref());
+    fn of(tasks: &(impl Iterator<Item = &'a NewTask> + Clone)) -> Self {
+        let uniques = || tasks.clone().map(|task| task.unique.as_ref());
         Self {
             keys: uniques().map(|unique| Some(unique?.key.as_str())).collect(),
             scopes: uniques().map(|unique| Some(scope(unique?.scope))).collect(),
@@ -294,33 +294,37 @@ fn hours(period: Duration) -> String {
     format!("{hours}:{minutes:02}:{seconds:02}.{:06}", period.subsec_micros())
 }
 
-struct TaskColumns<'a> {
-    classes: Vec<&'a str>,
-    parameters: Vec<JsonIn<'a>>,
-    times: Vec<Option<Timestamp>>,
-    waits: Vec<Option<i64>>,
-    priorities: Vec<i32>,
-    queues: Vec<&'a str>,
-    contexts: Vec<JsonIn<'a>>,
-    keys: UniqueKeyColumns<'a>,
+pub(crate) struct TaskColumns<'a> {
+    pub(crate) classes: Vec<&'a str>,
+    pub(crate) parameters: Vec<JsonIn<'a>>,
+    pub(crate) times: Vec<Option<Timestamp>>,
+    pub(crate) waits: Vec<Option<i64>>,
+    pub(crate) priorities: Vec<i32>,
+    pub(crate) queues: Vec<&'a str>,
+    pub(crate) contexts: Vec<JsonIn<'a>>,
+    pub(crate) keys: UniqueKeyColumns<'a>,
 }
 
 impl<'a> TaskColumns<'a> {
     fn of(tasks: &'a [NewTask]) -> Self {
+        Self::of_each(&tasks.iter())
+    }
+
+    pub(crate) fn of_each(tasks: &(impl Iterator<Item = &'a NewTask> + Clone)) -> Self {
         let due = |task: &NewTask| match task.due {
             Due::Now => (None, None),
             Due::At(time) => (Some(time), None),
             Due::After(wait) => (None, Some(micros(wait))),
         };
-        let (times, waits) = tasks.iter().map(due).unzip();
+        let (times, waits) = tasks.clone().map(due).unzip();
         Self {
-            classes: tasks.iter().map(|task| &*task.class).collect(),
-            parameters: tasks.iter().map(|task| JsonIn(task.parameters.as_str())).collect(),
+            classes: tasks.clone().map(|task| &*task.class).collect(),
+            parameters: tasks.clone().map(|task| JsonIn(task.parameters.as_str())).collect(),
             times,
             waits,
-            priorities: tasks.iter().map(|task| task.priority).collect(),
-            queues: tasks.iter().map(|task| &*task.queue).collect(),
-            contexts: tasks.iter().map(|task| JsonIn(task.context.as_str())).collect(),
+            priorities: tasks.clone().map(|task| task.priority).collect(),
+            queues: tasks.clone().map(|task| &*task.queue).collect(),
+            contexts: tasks.clone().map(|task| JsonIn(task.context.as_str())).collect(),
             keys: UniqueKeyColumns::of(tasks),
         }
     }

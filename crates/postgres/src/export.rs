@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use jiff::Timestamp;
+use task_engine_core::dependency::DependencyCondition;
 use task_engine_core::json::Json;
 use task_engine_core::step::StepKind;
 use task_engine_core::task::TaskStatus;
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{
-    CancellationRecord, ExecutionRecord, ExportCounts, ExportFilter, ExportHeader, ExportLine,
-    ExportSink, FORMAT, FiredRecord, InstanceRecord, LateRecord, LogRecord, PausedQueueRecord,
-    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, SignalRecord,
-    SkippedTaskRecord, StepRecord, SuspendedRecord, TaskRecord, WaitingRecord, compact,
+    CancellationRecord, ClosedKeyRecord, DependencyRecord, ExecutionRecord, ExportCounts,
+    ExportFilter, ExportHeader, ExportLine, ExportSink, FORMAT, FiredRecord, FlowRecord,
+    InstanceRecord, LateRecord, LimitRecord, LogRecord, PausedQueueRecord, ProgressRecord,
+    RunningRecord, ScheduleEventRecord, ScheduleRecord, SignalRecord, SkippedTaskRecord,
+    StepRecord, SuspendedRecord, TaskRecord, WaitingRecord, compact,
 };
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
@@ -18,6 +21,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::executor::{Executor as _, PgTransaction};
+use crate::known_limits::{limit_options, limit_target};
 use crate::store::StoreInner;
 use crate::value::read;
 
@@ -35,7 +39,10 @@ const CANCELLATIONS: &str = statement(SQL, "cancellations");
 const STEPS: &str = statement(SQL, "steps");
 const SIGNALS: &str = statement(SQL, "signals");
 const DEPENDENCIES: &str = statement(SQL, "dependencies");
+const REOPENED: &str = statement(SQL, "reopened");
 const SUSPENDED: &str = statement(SQL, "suspended");
+const FLOWS: &str = statement(SQL, "flows");
+const LIMITS: &str = statement(SQL, "limits");
 const SCHEDULES: &str = statement(SQL, "schedules");
 const FIRED_SLOTS: &str = statement(SQL, "fired_slots");
 const SCHEDULE_EVENTS: &str = statement(SQL, "schedule_events");
@@ -80,6 +87,22 @@ impl StoreInner {
             };
             if !send(ExportLine::PausedQueue(paused)) {
                 return Ok(());
+            }
+        }
+        for row in &pages.ask(LIMITS, &[]).await? {
+            if !send(ExportLine::Limit(Box::new(limit_record(row)))) {
+                return Ok(());
+            }
+        }
+        let mut last = 0_i64;
+        loop {
+            let page = pages.ask(FLOWS, &[&last, &PAGE]).await?;
+            let Some(newest) = page.last() else { break };
+            last = read(newest, "id");
+            for row in &page {
+                if !send(ExportLine::Flow(flow_record(row))) {
+                    return Ok(());
+                }
             }
         }
         let held = pages.held().await?;
@@ -257,7 +280,17 @@ impl ExportReader<'_> {
         }
         for row in &self.ask(DEPENDENCIES, &[&range.0, &range.1]).await? {
             if let Some(task) = of(page, row) {
-                task.depends_on.push(read(row, "depends_on"));
+                let on = read(row, "depends_on");
+                let condition: Option<String> = read(row, "condition");
+                match condition.as_deref().and_then(DependencyCondition::from_name) {
+                    Some(condition) => task.dependencies.push(DependencyRecord { on, condition }),
+                    None => task.depends_on.push(on),
+                }
+            }
+        }
+        for row in &self.ask(REOPENED, &[&range.0, &range.1]).await? {
+            if let Some(task) = of(page, row) {
+                task.reopened.push(read(row, "attempt"));
             }
         }
         for row in &self.ask(SUSPENDED, &[&range.0, &range.1]).await? {
@@ -265,6 +298,7 @@ impl ExportReader<'_> {
                 let suspended = SuspendedRecord {
                     signals: read(row, "signals"),
                     watching: read(row, "watching"),
+                    blocked: read(row, "blocked"),
                 };
                 task.set_suspended(read(row, "attempt"), suspended);
             }
@@ -301,6 +335,31 @@ impl ExportReader<'_> {
             fired_slots: fired.collect(),
             events,
         })
+    }
+}
+
+fn flow_record(row: &Row) -> FlowRecord {
+    FlowRecord {
+        correlation_id: read(row, "correlation_id"),
+        name: read(row, "name"),
+        created_at: read(row, "created_at"),
+    }
+}
+
+fn limit_record(row: &Row) -> LimitRecord {
+    let name: String = read(row, "name");
+    let keys: Vec<String> = read(row, "closed_keys");
+    let until: Vec<Timestamp> = read(row, "closed_until");
+    let reasons: Vec<String> = read(row, "reasons");
+    let closed = keys.into_iter().zip(until).zip(reasons);
+    LimitRecord {
+        target: limit_target(row),
+        declared: limit_options(row, "declared", &name),
+        operator: limit_options(row, "operator", &name),
+        name,
+        closed_keys: closed
+            .map(|((key, until), reason)| ClosedKeyRecord { key, until, reason })
+            .collect(),
     }
 }
 
@@ -369,6 +428,8 @@ fn task(row: &Row, held: &HashMap<i64, RunningRecord>) -> TaskRecord {
         steps: Vec::new(),
         signals: Vec::new(),
         depends_on: Vec::new(),
+        dependencies: Vec::new(),
+        reopened: Vec::new(),
         suspended: None,
     }
 }

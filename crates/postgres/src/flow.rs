@@ -1,6 +1,6 @@
 //! Flows: the tasks that share a correlation id, page by page.
 
-use task_engine_core::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
+use task_engine_core::flow::{FlowAttempt, FlowPage, FlowTask, Origin, name_in_flow};
 use task_engine_core::json::Json;
 use task_engine_core::task::TaskId;
 use task_engine_store::error::StoreError;
@@ -52,6 +52,7 @@ fn flow_task(row: &Row) -> FlowTask {
     let context = read::<Json>(row, "context");
     FlowTask {
         parent_id: Origin::of(task.id, &context).parent_id,
+        name: name_in_flow(&context),
         due_at: read(row, "due_at"),
         executions: Vec::new(),
         row: task,

@@ -5,15 +5,19 @@ use std::collections::BTreeSet;
 
 use serde_json::value::RawValue;
 use task_engine_core::instance::InstanceId;
+use task_engine_core::limit::{LimitOptions, LimitTarget};
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{
-    ExportFile, ExportLine, IdShift, ImportIds, ImportOutcome, InstanceRecord, PausedQueueRecord,
-    ScheduleRecord, TaskRecord,
+    ClosedKeyRecord, ExportFile, ExportLine, IdShift, ImportIds, ImportOutcome, InstanceRecord,
+    LimitRecord, PausedQueueRecord, ScheduleRecord, TaskRecord,
 };
 use task_engine_store::sql::statement;
+use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::executor::{Executor as _, PgTransaction};
+use crate::json::JsonIn;
+use crate::limits::target_columns;
 use crate::store::StoreInner;
 
 const LAST_IDS: &str = statement(include_str!("../sql/operators/export.sql"), "last_ids");
@@ -37,8 +41,18 @@ const CANCELLATIONS: &str = statement(SQL, "cancellations");
 const STEPS: &str = statement(SQL, "steps");
 const SIGNALS: &str = statement(SQL, "signals");
 const DEPENDENCIES: &str = statement(SQL, "dependencies");
+const CONDITIONAL_DEPENDENCIES: &str = statement(SQL, "conditional_dependencies");
+const REOPENED: &str = statement(SQL, "reopened");
+const FLOWS: &str = statement(SQL, "flows");
 const SUSPENDED: &str = statement(SQL, "suspended");
 const UNIQUE_TASKS: &str = statement(SQL, "unique_tasks");
+const LIMIT: &str = statement(SQL, "limit");
+const LIMITED_TARGET: &str = statement(SQL, "limited_target");
+const CLOSED_KEY: &str = statement(SQL, "closed_key");
+const ANY_LIMIT: &str = statement(SQL, "any_limit");
+const LOCK_CLAIMS: &str = statement(SQL, "lock_claims");
+const COUNT_LIMITS: &str = statement(SQL, "count_limits");
+const CHANGE_LIMITS: &str = statement(SQL, "change_limits");
 const SCHEDULES: &str = statement(SQL, "schedules");
 const FIRED_SLOTS: &str = statement(SQL, "fired_slots");
 const SCHEDULE_EVENTS: &str = statement(SQL, "schedule_events");
@@ -65,8 +79,8 @@ impl StoreInner {
         }
         let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
         // The sender of the lines may be slow.
-        let settings =
-            "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0";
+        let settings = "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
+             SET LOCAL taskengine.import = 'on'";
         transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
         if ids == ImportIds::Keep {
             // An empty store stays empty until the end of the import.
@@ -90,6 +104,9 @@ impl StoreInner {
             {
                 holders.insert(InstanceId(running.instance_id));
             }
+            if let ExportLine::Limit(limit) = &line {
+                self.import_limit(&transaction, limit).await?;
+            }
             batch.add(line, file.line())?;
             if batch.is_full() {
                 self.send(&mut transaction, &std::mem::take(&mut batch)).await?;
@@ -102,6 +119,7 @@ impl StoreInner {
         }
         self.send(&mut transaction, &batch).await?;
         self.send_schedules(&transaction, &batch).await?;
+        self.count_limits(&transaction).await?;
         let woken = transaction.query(&self.schema.sql(WAKE), &[]).await;
         woken.map_err(|e| store_error(&e))?;
         transaction.commit().await.map_err(|e| store_error(&e))?;
@@ -154,6 +172,7 @@ impl StoreInner {
         part.rollback().await.map_err(|e| store_error(&e))?;
         self.put(transaction, INSTANCES, &batch.instances).await?;
         self.put(transaction, PAUSED_QUEUES, &batch.paused_queues).await?;
+        self.put(transaction, FLOWS, &batch.flows).await?;
         for (line, task) in &batch.lines_of_tasks {
             let mut one = Batch::default();
             one.task(task.clone())?;
@@ -178,7 +197,10 @@ impl StoreInner {
             (TASKS, &batch.tasks),
             (WAITING, &batch.tasks),
             (UNIQUE_TASKS, &batch.tasks),
+            (FLOWS, &batch.flows),
             (DEPENDENCIES, &batch.tasks),
+            (CONDITIONAL_DEPENDENCIES, &batch.tasks),
+            (REOPENED, &batch.tasks),
             (SUSPENDED, &batch.tasks),
             (CLAIMS, &batch.running),
             (CANCEL_REQUESTS, &batch.running),
@@ -191,6 +213,46 @@ impl StoreInner {
             (SIGNALS, &batch.signals),
         ] {
             self.put(transaction, statement, rows).await?;
+        }
+        Ok(())
+    }
+
+    async fn import_limit(
+        &self,
+        transaction: &PgTransaction<'_>,
+        limit: &LimitRecord,
+    ) -> Result<(), StoreError> {
+        let text = |options: &Option<LimitOptions>| {
+            options.as_ref().map(|options| serde_json::to_string(options).unwrap_or_default())
+        };
+        let (declared, operator) = (text(&limit.declared), text(&limit.operator));
+        let (declared, operator) =
+            (declared.as_deref().map(JsonIn), operator.as_deref().map(JsonIn));
+        let (class, queue) = target_columns(&limit.target);
+        let send = async |sql, parameters: &[&(dyn ToSql + Sync)]| {
+            let sent = transaction.execute(&self.schema.sql(sql), parameters).await;
+            sent.map(drop).map_err(|e| store_error(&e))
+        };
+        send(LIMIT, &[&limit.name, &class, &queue, &declared, &operator]).await?;
+        if limit.target != LimitTarget::Named {
+            send(LIMITED_TARGET, &[&class, &queue]).await?;
+        }
+        for ClosedKeyRecord { key, until, reason } in &limit.closed_keys {
+            send(CLOSED_KEY, &[&limit.name, &class, &queue, key, until, reason]).await?;
+        }
+        Ok(())
+    }
+
+    /// Has imported attempts that run count for limits.
+    async fn count_limits(&self, transaction: &PgTransaction<'_>) -> Result<(), StoreError> {
+        let has_limits = transaction.query_opt(&self.schema.sql(ANY_LIMIT), &[]).await;
+        if has_limits.map_err(|e| store_error(&e))?.is_none() {
+            return Ok(());
+        }
+        let locked = transaction.batch_execute(&self.schema.sql(LOCK_CLAIMS)).await;
+        locked.map_err(|e| store_error(&e))?;
+        for sql in [COUNT_LIMITS, CHANGE_LIMITS] {
+            transaction.query(&self.schema.sql(sql), &[]).await.map_err(|e| store_error(&e))?;
         }
         Ok(())
     }
@@ -233,6 +295,7 @@ struct Batch {
     lines_of_tasks: Vec<(u64, TaskRecord)>,
     instances: JsonRows,
     paused_queues: JsonRows,
+    flows: JsonRows,
     tasks: JsonRows,
     running: JsonRows,
     executions: JsonRows,
@@ -259,12 +322,16 @@ impl Batch {
         match line {
             ExportLine::Instance(one) => self.instance(&one),
             ExportLine::PausedQueue(one) => self.paused_queue(&one),
+            ExportLine::Flow(one) => self.flows.push(&one, None, &mut self.bytes),
             ExportLine::Task(one) => {
                 self.lines_of_tasks.push((number, (*one).clone()));
                 self.task(*one)
             }
             ExportLine::Schedule(one) => self.schedule(*one),
-            ExportLine::SkippedTask(_) | ExportLine::Header(_) | ExportLine::End(_) => Ok(()),
+            ExportLine::Limit(_)
+            | ExportLine::SkippedTask(_)
+            | ExportLine::Header(_)
+            | ExportLine::End(_) => Ok(()),
         }
     }
 

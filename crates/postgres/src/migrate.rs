@@ -17,6 +17,8 @@ const MIGRATIONS: &[(i32, &str, &str)] = &[
     (3, "schedules", include_str!("../migrations/0003_schedules.sql")),
     (4, "operators", include_str!("../migrations/0004_operators.sql")),
     (5, "durable", include_str!("../migrations/0005_durable.sql")),
+    (6, "limits", include_str!("../migrations/0006_limits.sql")),
+    (7, "flows", include_str!("../migrations/0007_flows.sql")),
 ];
 
 impl StoreInner {

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use task_engine_core::limit::plain_queue;
 use task_engine_core::queue::Lanes;
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
 use crate::error::store_error;
 use crate::executor::Executor as _;
+use crate::known_limits::{KnownLimits, LaneKind};
+use crate::limited_lanes::{GroupId, LimitedLanes};
 use crate::store::{StoreInner, from_micros};
 use crate::value::{RawTime, read};
 
@@ -34,6 +37,7 @@ const MARGIN_US: i64 = 100_000;
 
 /// The tasks of one queue, class and priority, in the order of time and id.
 pub(crate) struct Lane {
+    pub(crate) kind: LaneKind,
     pub(crate) queue: String,
     pub(crate) class: String,
     pub(crate) priority: i32,
@@ -80,20 +84,33 @@ impl QueueHeads {
         self.changed || self.scanned_at.elapsed() > SCAN_INTERVAL
     }
 
-    /// The priorities with due tasks, the highest first.
-    pub(crate) fn due_priorities(&self) -> Vec<i32> {
+    /// The priorities with due tasks, the highest first. Lanes of keys count if tasks of them
+    /// may be able to start.
+    pub(crate) fn due_priorities(&self, limited: &LimitedLanes) -> Vec<i32> {
         let elapsed = self.scanned_at.elapsed();
-        let due = self.lanes.iter().filter(|lane| lane.is_due(elapsed));
+        let due = self.lanes.iter().filter(|lane| match lane.kind {
+            LaneKind::Limited => limited.is_due(&lane.group()),
+            LaneKind::Plain | LaneKind::Intake => lane.is_due(elapsed),
+        });
         let mut priorities: Vec<i32> = due.map(|lane| lane.priority).collect();
         priorities.sort_unstable_by(|a, b| b.cmp(a));
         priorities.dedup();
         priorities
     }
 
-    pub(crate) fn due_lanes(&mut self, priority: i32) -> Vec<&mut Lane> {
+    /// The due lanes of a kind and priority.
+    pub(crate) fn due_lanes(&mut self, kind: LaneKind, priority: i32) -> Vec<&mut Lane> {
         let elapsed = self.scanned_at.elapsed();
-        let is_due = |lane: &&mut Lane| lane.priority == priority && lane.is_due(elapsed);
+        let is_due = |lane: &&mut Lane| {
+            lane.kind == kind && lane.priority == priority && lane.is_due(elapsed)
+        };
         self.lanes.iter_mut().filter(is_due).collect()
+    }
+
+    /// The groups of lanes of keys.
+    pub(crate) fn groups(&self) -> Vec<GroupId> {
+        let limited = self.lanes.iter().filter(|lane| lane.kind == LaneKind::Limited);
+        limited.map(Lane::group).collect()
     }
 
     /// Whether the last scan has read all lanes. Only then nothing else can be due.
@@ -101,21 +118,26 @@ impl QueueHeads {
         self.complete
     }
 
-    /// When the next task is due.
+    /// When the next task is due that does not wait in the lane of a key.
     pub(crate) fn next_in(&self) -> Option<Duration> {
-        let first = self.lanes.iter().filter_map(|lane| lane.due_in).min()?;
+        let lanes = self.lanes.iter().filter(|lane| lane.kind != LaneKind::Limited);
+        let first = lanes.filter_map(|lane| lane.due_in).min()?;
         Some(first.saturating_sub(self.scanned_at.elapsed()))
     }
 
     /// Scans all lanes if that is cheap enough, else the known ones from their positions on.
-    pub(crate) async fn scan(&mut self, inner: &StoreInner) -> Result<(), StoreError> {
+    pub(crate) async fn scan(
+        &mut self,
+        inner: &StoreInner,
+        known: &KnownLimits,
+    ) -> Result<(), StoreError> {
         self.changed = false;
         self.complete = self.until_complete().is_zero();
         self.scanned_at = Instant::now();
         if !self.complete {
             return self.scan_known_lanes(inner).await;
         }
-        let took = self.scan_all_lanes(inner).await?;
+        let took = self.scan_all_lanes(inner, known).await?;
         self.last_complete = Some((Instant::now(), took));
         self.slow = if took > CHEAP { self.slow.saturating_add(1) } else { 0 };
         Ok(())
@@ -130,7 +152,11 @@ impl QueueHeads {
         }
     }
 
-    async fn scan_all_lanes(&mut self, inner: &StoreInner) -> Result<Duration, StoreError> {
+    async fn scan_all_lanes(
+        &mut self,
+        inner: &StoreInner,
+        known: &KnownLimits,
+    ) -> Result<Duration, StoreError> {
         let client = inner.connections.work().await?;
         let begun = Instant::now();
         let Lanes { queues, classes, lowest_priority, .. } = &self.wanted;
@@ -139,12 +165,16 @@ impl QueueHeads {
             .await
             .map_err(|e| store_error(&e))?;
         let took = begun.elapsed();
-        let lanes = rows.iter().map(|row| Lane {
-            queue: read(row, "queue"),
-            class: read(row, "task_class"),
-            priority: row.get("priority"),
-            from: (row.get("due_at"), row.get("task_id")),
-            due_in: Some(from_micros(row.get("due_in_us"))),
+        let lanes = rows.iter().map(|row| {
+            let (queue, class): (String, String) = (read(row, "queue"), read(row, "task_class"));
+            Lane {
+                kind: known.kind(&queue, &class),
+                queue,
+                class,
+                priority: row.get("priority"),
+                from: (row.get("due_at"), row.get("task_id")),
+                due_in: Some(from_micros(row.get("due_in_us"))),
+            }
         });
         self.lanes = lanes.collect();
         Ok(took)
@@ -176,6 +206,22 @@ impl QueueHeads {
 }
 
 impl Lane {
+    /// The lane from which tasks are moved to the lanes of a group, from its beginning on.
+    pub(crate) fn intake((queue, class, priority): &GroupId) -> Self {
+        Self {
+            kind: LaneKind::Intake,
+            queue: plain_queue(queue).to_owned(),
+            class: class.clone(),
+            priority: *priority,
+            from: (RawTime(i64::MIN), 0),
+            due_in: None,
+        }
+    }
+
+    fn group(&self) -> GroupId {
+        (self.queue.clone(), self.class.clone(), self.priority)
+    }
+
     fn is_due(&self, elapsed: Duration) -> bool {
         self.due_in.is_some_and(|due_in| due_in <= elapsed)
     }

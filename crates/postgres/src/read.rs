@@ -112,6 +112,7 @@ pub(crate) fn task_row(row: &Row) -> TaskRow {
         retry_number: read(row, "retry_number"),
         instance: read(row, "instance"),
         error: error(row),
+        is_blocked: read(row, "is_blocked"),
     }
 }
 

@@ -30,10 +30,11 @@ const SUSPEND: &str = statement(SQL, "suspend");
 const TIME_OUT: &str = statement(SQL, "time_out");
 const SIGNAL_OF: &str = statement(SQL, "signal_of");
 const WATCHED_BY: &str = statement(SQL, "watched_by");
-const WATCHING_TASKS: &str = statement(SQL, "watching_tasks");
+const RESOLVE: &str = statement(include_str!("../sql/engine/flows.sql"), "resolve");
 const LOCK_SUSPENDED: &str = statement(SQL, "lock_suspended");
 const RESUME: &str = statement(SQL, "resume");
 const SUSPENDED_PAGE: &str = statement(SQL, "suspended_page");
+const LATE_TASKS: &str = statement(SQL, "late_tasks");
 const CHILD_OUTCOMES: &str = statement(SQL, "child_outcomes");
 const SIGNAL: &str = statement(SQL, "signal");
 const SIGNAL_UNIQUE: &str = statement(SQL, "signal_unique");
@@ -157,20 +158,35 @@ impl StoreInner {
     }
 
     pub(crate) async fn resume_parents(&self, ended: &[TaskId]) -> Result<u64, StoreError> {
+        self.resolve(ended.iter().map(|id| id.0).collect(), Vec::new()).await
+    }
+
+    /// Decides about what depends on these ended tasks, and about these dependents; and resumes
+    /// the parents of the ended ones. Watched tasks may have ended before this was committed, so
+    /// it asks again about them: see the statements.
+    async fn resolve(
+        &self,
+        mut ended: Vec<i64>,
+        mut dependents: Vec<i64>,
+    ) -> Result<u64, StoreError> {
         let mut client = self.connections.work().await?;
-        let mut ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
+        let sql = self.schema.sql(RESOLVE);
         let mut resumed = 0;
-        // Watched children may have ended before this was committed: see the statement.
-        while !ended.is_empty() {
-            let rows = client.query_cached(&self.schema.sql(WATCHING_TASKS), &[&ended]).await;
-            let parents: Vec<i64> =
-                rows.map_err(|e| store_error(&e))?.iter().map(|row| row.get(0)).collect();
-            if parents.is_empty() {
-                break;
+        while !ended.is_empty() || !dependents.is_empty() {
+            let row = match client.query_cached(&sql, &[&ended, &dependents]).await {
+                Err(e) if must_repeat(&e) => continue,
+                rows => rows.map_err(|e| store_error(&e))?,
+            };
+            let Some(row) = row.first() else { break };
+            resumed += u64::try_from(read::<i64>(row, "resumed")).unwrap_or(0);
+            ended = read(row, "watching");
+            dependents.clear();
+            let parents: Vec<i64> = read(row, "parents");
+            if !parents.is_empty() {
+                let watched = self.resume(&mut client, &parents).await?;
+                resumed += watched.resumed;
+                ended.extend(watched.watching);
             }
-            let watched = self.resume(&mut client, &parents).await?;
-            resumed += watched.resumed;
-            ended = watched.watching;
         }
         Ok(resumed)
     }
@@ -217,6 +233,16 @@ impl StoreInner {
         }
     }
 
+    /// Decides about blocked tasks after a change of what they depend on. If it fails, a
+    /// heartbeat does.
+    pub(crate) async fn resolve_dependents_of(&self, dependents: Vec<i64>) {
+        if let Err(error) = self.resolve(Vec::new(), dependents).await {
+            tracing::debug!(
+                "tasks that depend on others are decided about with a heartbeat: {error}"
+            );
+        }
+    }
+
     pub(crate) async fn resume_missed(
         &self,
         after: TaskId,
@@ -226,17 +252,22 @@ impl StoreInner {
         let sql = self.schema.sql(SUSPENDED_PAGE);
         let rows = client.query_cached(&sql, &[&after.0, &i64::from(limit)]).await;
         let rows = rows.map_err(|e| store_error(&e))?;
-        let missed: Vec<i64> = rows
-            .iter()
-            .filter(|row| read(row, "is_missed"))
-            .map(|row| row.get("task_id"))
-            .collect();
-        if !missed.is_empty() {
-            let watched = self.resume(&mut client, &missed).await?;
-            drop(client);
-            self.resume_parents(&watched.watching.into_iter().map(TaskId).collect::<Vec<_>>())
-                .await?;
+        let missed = |blocked: bool| -> Vec<i64> {
+            let rows = rows.iter().filter(|row| read(row, "is_missed"));
+            let rows = rows.filter(|row| read::<bool>(row, "is_blocked") == blocked);
+            rows.map(|row| row.get("task_id")).collect()
+        };
+        let late = client.query_cached(&self.schema.sql(LATE_TASKS), &[&i64::from(limit)]).await;
+        let late = late.map_err(|e| store_error(&e))?;
+        let mut dependents = missed(true);
+        dependents.extend(late.iter().map(|row| row.get::<_, i64>("task_id")));
+        let parents = missed(false);
+        let mut watching = Vec::new();
+        if !parents.is_empty() {
+            watching = self.resume(&mut client, &parents).await?.watching;
         }
+        drop(client);
+        self.resolve(watching, dependents).await?;
         let is_last = rows.len() < limit as usize;
         Ok(rows.last().filter(|_| !is_last).map(|row| TaskId(row.get("task_id"))))
     }

@@ -43,10 +43,7 @@ impl TakeTasks {
         let client = inner.connections.work().await?;
         let rows = match self.query(&client, &inner.schema, &USUAL, due).await {
             Err(error) if may_be_unreadable_row(&error) => {
-                tracing::warn!(
-                    "A claim failed: {}. Claiming again, with each task checked.",
-                    error_text(&error)
-                );
+                warn_of_unreadable_row(&error);
                 self.query(&client, &inner.schema, &CHECKED, due).await
             }
             rows => rows,
@@ -56,14 +53,7 @@ impl TakeTasks {
             return Err(StoreError::InstanceOver);
         }
         let mut tasks = Vec::with_capacity(rows.len());
-        for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(TASK_ID).is_some()) {
-            let Some(task) = claimed(row, self.priority) else {
-                let id: i64 = row.get(TASK_ID);
-                tracing::error!(
-                    "task {id} waits, but its row in created_tasks is missing; it is dropped"
-                );
-                continue;
-            };
+        for (task, row) in claimed_rows(&rows, self.priority) {
             let lane = due.iter_mut().find(|l| l.class == task.class && l.queue == task.queue);
             if let Some(lane) = lane {
                 lane.from = (row.get(DUE_AT), task.id.task_id.0);
@@ -115,8 +105,35 @@ const CHECKED: Statements = Statements {
     lanes: statement(SQL, "claim_lanes_checked"),
 };
 
-// The columns of the four statements: by number, because they are read for every task.
-const ALIVE: usize = 0;
+pub(crate) fn warn_of_unreadable_row(error: &tokio_postgres::Error) {
+    tracing::warn!(
+        "A claim failed: {}. Claiming again, with each task checked.",
+        error_text(error)
+    );
+}
+
+/// Tasks with limits, each with its lane key.
+pub(crate) fn limited_tasks(rows: &[Row], priority: i32) -> Vec<(ClaimedTask, String)> {
+    claimed_rows(rows, priority).map(|(task, row)| (task, read(row, LANE_KEY))).collect()
+}
+
+/// The tasks of a reply that exist.
+fn claimed_rows(rows: &[Row], priority: i32) -> impl Iterator<Item = (ClaimedTask, &Row)> {
+    let has_task = |row: &&Row| row.get::<_, Option<i64>>(TASK_ID).is_some();
+    rows.iter().filter(has_task).filter_map(move |row| {
+        let task = claimed(row, priority);
+        if task.is_none() {
+            let id: i64 = row.get(TASK_ID);
+            tracing::error!(
+                "task {id} waits, but its row in created_tasks is missing; it is dropped"
+            );
+        }
+        Some((task?, row))
+    })
+}
+
+// The columns of the claiming statements: by number, because they are read for every task.
+pub(crate) const ALIVE: usize = 0;
 const TASK_ID: usize = 1;
 const ATTEMPT: usize = 2;
 const RETRY_NUMBER: usize = 3;
@@ -126,8 +143,12 @@ const DUE_AT: usize = 6;
 const TASK_PARAMETERS: usize = 7;
 const CONTEXT: usize = 8;
 
-/// Only in the checked statements.
+/// Only in the checked statements, and in that of tasks with limits.
 const UNREADABLE: usize = 9;
+
+/// Only in the statement of tasks with limits.
+const LANE_KEY: usize = 10;
+pub(crate) const CURRENT: usize = 11;
 
 fn claimed(row: &Row, priority: i32) -> Option<ClaimedTask> {
     let parameters = row.get::<_, Option<JsonBytes<'_>>>(TASK_PARAMETERS)?.0.to_owned();
@@ -142,6 +163,7 @@ fn claimed(row: &Row, priority: i32) -> Option<ClaimedTask> {
         priority,
         due_at: read(row, DUE_AT),
         unreadable: None,
+        limited: None,
     };
     let mut task = task.with_stored_json(parameters, context);
     if row.len() > UNREADABLE {

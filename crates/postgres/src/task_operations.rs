@@ -10,13 +10,14 @@ use task_engine_core::task::{Due, TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
-use tokio_postgres::Error;
+use tokio_postgres::{Error, Row};
 
 use crate::error::{must_repeat, store_error};
 use crate::executor::{Executor as _, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
 use crate::read::status;
 use crate::store::{StoreInner, micros};
+use crate::value::read;
 
 const SQL: &str = include_str!("../sql/operators/tasks.sql");
 const CANCEL_WAITING: &str = statement(SQL, "cancel_waiting");
@@ -27,6 +28,8 @@ const LOCK_TASKS: &str = statement(SQL, "lock_tasks");
 const EDIT: &str = statement(SQL, "edit");
 const STATUS: &str = statement(SQL, "status");
 const RETRY: &str = statement(SQL, "retry");
+const RESTORE_DEPENDENTS: &str = statement(SQL, "restore_dependents");
+const NEEDED: &str = statement(SQL, "needed");
 const PRUNE_CANDIDATES: &str =
     statement(include_str!("../sql/engine/retention.sql"), "prune_candidates");
 const PRUNE_LOCK_TASKS: &str = statement(include_str!("../sql/engine/retention.sql"), "lock_tasks");
@@ -109,21 +112,30 @@ impl StoreInner {
     async fn retry_some(&self, ids: &[TaskId]) -> Result<Vec<RetryReport>, StoreError> {
         let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let mut client = self.connections.work().await?;
-        let rows = loop {
+        let (restored, rows) = loop {
             let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
             match self.retry_in(&transaction, &wanted).await {
-                Ok(rows) => {
+                Ok(done) => {
                     transaction.commit().await.map_err(|e| store_error(&e))?;
-                    break rows;
+                    break done;
                 }
                 Err(e) if must_repeat(&e) => {}
                 Err(e) => return Err(store_error(&e)),
             }
         };
+        drop(client);
+        // What they wait for may have ended before this was committed, and engines leave tasks
+        // alone that are locked here.
+        self.resolve_dependents_of(read(&restored, "dependents")).await;
+        let restored: Vec<i64> = read(&restored, "restored");
+        let restored: HashSet<i64> = restored.into_iter().collect();
         let reports: HashMap<i64, RetryReport> = rows
             .iter()
             .map(|row| {
                 let report = match (row.get::<_, &str>("status"), row.get("again")) {
+                    // It was retried together with what it depends on, and waits for that.
+                    _ if restored.contains(&row.get("id")) => RetryReport::Waiting,
+                    _ if row.get("is_blocked") => RetryReport::Blocked,
                     ("waiting", true) => RetryReport::Advanced,
                     ("waiting", false) => RetryReport::AlreadyDue,
                     ("running", _) => RetryReport::Running,
@@ -143,9 +155,11 @@ impl StoreInner {
         &self,
         transaction: &PgTransaction<'_>,
         wanted: &[i64],
-    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+    ) -> Result<(Row, Vec<Row>), Error> {
         transaction.query(&self.schema.sql(LOCK_TASKS), &[&wanted]).await?;
-        transaction.query(&self.schema.sql(RETRY), &[&wanted]).await
+        let restore = self.schema.sql(RESTORE_DEPENDENTS);
+        let restored = transaction.query_one(&restore, &[&wanted]).await?;
+        Ok((restored, transaction.query(&self.schema.sql(RETRY), &[&wanted]).await?))
     }
 
     pub(crate) async fn prune(
@@ -189,7 +203,17 @@ impl StoreInner {
             let free: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
             let locked = transaction.query(&self.schema.sql(lock_tasks), &[&free]).await;
             let locked = locked.map_err(|e| store_error(&e))?;
-            let free: Vec<i64> = locked.iter().map(|row| row.get(0)).collect();
+            let mut free: Vec<i64> = locked.iter().map(|row| row.get(0)).collect();
+            // One that is needed stays; then what it depends on may be needed, too.
+            loop {
+                let needed = transaction.query(&self.schema.sql(NEEDED), &[&free, &free]).await;
+                let needed = needed.map_err(|e| store_error(&e))?;
+                if needed.is_empty() {
+                    break;
+                }
+                let needed: HashSet<i64> = needed.iter().map(|row| row.get(0)).collect();
+                free.retain(|id| !needed.contains(id));
+            }
             let gone = match transaction.query(&self.schema.sql(PRUNE), &[&free, &statuses]).await {
                 Ok(rows) => transaction.commit().await.map(|()| rows),
                 Err(e) => Err(e),
@@ -253,26 +277,33 @@ impl StoreInner {
         let ends = [TaskStatus::Stopped, TaskStatus::Failed, TaskStatus::Cancelled];
         let ends = ends.map(TaskStatus::as_str);
         let mut client = self.connections.work().await?;
-        let mut reports = Vec::with_capacity(ids.len());
-        for some in ids.chunks(DELETE_TASKS_MAX) {
-            let wanted: Vec<i64> = some.iter().map(|id| id.0).collect();
-            let gone: HashSet<i64> = self
-                .remove_ended(&mut client, LOCK_TASKS, &wanted, &ends)
-                .await?
-                .into_iter()
-                .collect();
-            let left: Vec<i64> = wanted.iter().copied().filter(|id| !gone.contains(id)).collect();
-            let left = self.statuses(&client, &left).await?;
-            reports.extend(wanted.iter().map(|id| match left.get(id) {
-                _ if gone.contains(id) => DeleteReport::Deleted,
-                None => DeleteReport::NotFound,
-                Some(open @ (TaskStatus::Waiting | TaskStatus::Running)) => {
-                    DeleteReport::Open(*open)
-                }
-                Some(_) => DeleteReport::Busy,
+        // Dependent tasks, which were created later, come first: then nothing needs the others.
+        let mut ordered: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        ordered.sort_unstable_by(|a, b| b.cmp(a));
+        let mut reports: HashMap<i64, DeleteReport> = HashMap::new();
+        for some in ordered.chunks(DELETE_TASKS_MAX) {
+            let gone = self.remove_ended(&mut client, LOCK_TASKS, some, &ends).await?;
+            reports.extend(gone.iter().map(|id| (*id, DeleteReport::Deleted)));
+            let left: Vec<i64> =
+                some.iter().copied().filter(|id| !reports.contains_key(id)).collect();
+            let statuses = self.statuses(&client, &left).await?;
+            let stay: &[i64] = &[];
+            let needed = client.query(&self.schema.sql(NEEDED), &[&left, &stay]).await;
+            let needed = needed.map_err(|e| store_error(&e))?;
+            let needed: HashSet<i64> = needed.iter().map(|row| row.get(0)).collect();
+            reports.extend(left.into_iter().map(|id| {
+                let report = match statuses.get(&id) {
+                    None => DeleteReport::NotFound,
+                    Some(open @ (TaskStatus::Waiting | TaskStatus::Running)) => {
+                        DeleteReport::Open(*open)
+                    }
+                    Some(_) if needed.contains(&id) => DeleteReport::Needed,
+                    Some(_) => DeleteReport::Busy,
+                };
+                (id, report)
             }));
         }
-        Ok(reports)
+        Ok(ids.iter().map(|id| reports[&id.0]).collect())
     }
 
     async fn statuses(

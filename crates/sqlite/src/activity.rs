@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, Row, params};
 use task_engine_core::instance::InstanceId;
+use task_engine_core::limit::{is_blocked_queue, plain_queue};
 use task_engine_core::progress::ProgressRow;
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::TaskId;
@@ -14,6 +15,7 @@ use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
+use crate::lane::AFTER_BLOCKED;
 use crate::moment::{micros, timestamp};
 use crate::read::status;
 use crate::value::read;
@@ -52,20 +54,39 @@ fn next(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, J
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
+        if is_blocked_queue(&at.0) {
+            at = (AFTER_BLOCKED.to_owned(), String::new(), 0);
+            continue;
+        }
         let room = ActivityQuery::TASKS_MAX - i64::try_from(next.len()).unwrap_or(i64::MAX);
         let limit = look.per_lane.min(room);
         let mut rows = first.query(params![at.0, at.1, at.2, until, limit])?;
         while let Some(row) = rows.next()? {
             next.push(NextTask {
                 task_id: TaskId(read(row, 0)?),
-                queue: at.0.clone(),
+                queue: plain_queue(&at.0).to_owned(),
                 class: at.1.clone(),
                 priority: at.2,
                 due_at: timestamp(read(row, 1)?),
             });
         }
     }
-    Ok(next)
+    Ok(first_of_lanes(next, look.per_lane))
+}
+
+/// The first tasks of each queue, class and priority: those that were moved to lanes of
+/// their keys, and those that were not, are read separately.
+fn first_of_lanes(mut next: Vec<NextTask>, per_lane: i64) -> Vec<NextTask> {
+    let lane = |task: &NextTask| (task.queue.clone(), task.class.clone(), task.priority);
+    next.sort_by_cached_key(|task| (lane(task), task.due_at, task.task_id));
+    let (mut last, mut count) = (None, 0);
+    next.retain(|task| {
+        let this = Some(lane(task));
+        count = if this == last { count + 1 } else { 1 };
+        last = this;
+        count <= per_lane
+    });
+    next
 }
 
 pub(crate) fn endings(
@@ -106,22 +127,28 @@ pub(crate) fn queue_position(
     let Some((priority, due_at)) = found else {
         return Ok(None);
     };
-    // The claim's own way to find lanes, from this task's priority up.
-    let mut lanes = tx.db.prepare_cached(sql!("engine/claim", "claim_lanes"))?;
     let mut count = tx.db.prepare_cached(sql!("readers/activity", "queue_position_count"))?;
     let (queues, classes) =
         (serde_json::to_string(&look.queues)?, serde_json::to_string(&look.classes)?);
-    let mut rows = lanes.query(params![queues, classes, priority])?;
     let mut tasks = BoundedCount::default();
-    while let Some(row) = rows.next()? {
-        let (queue, class, lane): (String, String, i32) =
-            (read(row, 0)?, read(row, 1)?, read(row, 2)?);
-        let (until, id) =
-            if lane > priority { (tx.now(), i64::MAX) } else { (due_at.min(tx.now()), look.id.0) };
-        tasks.add(count.query_row(
-            params![queue, class, lane, until, id, BoundedCount::PER_LANE_MAX + 1],
-            |row| read(row, 0),
-        )?);
+    // The claim's own way to find lanes, from this task's priority up.
+    for lanes in [sql!("engine/claim", "claim_lanes"), sql!("engine/limits", "limited_claim_lanes")]
+    {
+        let mut lanes = tx.db.prepare_cached(lanes)?;
+        let mut rows = lanes.query(params![queues, classes, priority])?;
+        while let Some(row) = rows.next()? {
+            let (queue, class, lane): (String, String, i32) =
+                (read(row, 0)?, read(row, 1)?, read(row, 2)?);
+            let (until, id) = if lane > priority {
+                (tx.now(), i64::MAX)
+            } else {
+                (due_at.min(tx.now()), look.id.0)
+            };
+            tasks.add(count.query_row(
+                params![queue, class, lane, until, id, BoundedCount::PER_LANE_MAX + 1],
+                |row| read(row, 0),
+            )?);
+        }
     }
     // One process writes at a time, and not for long: no row has a lock.
     Ok(Some(QueuePosition { tasks, locked_by: None }))

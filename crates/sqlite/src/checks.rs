@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
+use task_engine_core::limit::{is_blocked_queue, plain_queue};
 use task_engine_core::task::TaskId;
 use task_engine_store::check::{
     Check, CheckDepth, CheckFacts, FAILED_MAX, FailedClass, LANES_MAX, Verdict, WaitingLane,
@@ -12,6 +13,7 @@ use task_engine_store::check::{
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
+use crate::lane::AFTER_BLOCKED;
 use crate::migrate;
 use crate::moment::{between, timestamp};
 use crate::value::read;
@@ -122,7 +124,7 @@ fn wal(path: &Path) -> Check {
     const NAME: &str = "write_ahead_log";
     let size = |file: &Path| std::fs::metadata(file).map_or(0, |about| about.len());
     let (log, file) = (size(&with_suffix(path, "-wal")), size(path));
-    let words = format!("{} with_suffix a file of {}", megabytes(log), megabytes(file));
+    let words = format!("{} beside a file of {}", megabytes(log), megabytes(file));
     if log > WAL_WARNING_BYTES && log > file / 4 {
         return Check::bad(
             NAME,
@@ -273,18 +275,25 @@ fn lanes(tx: &JobTransaction<'_>) -> Result<Vec<WaitingLane>, JobError> {
     let mut next = tx.db.prepare_cached(sql!("engine/instances", "next_waiting_class"))?;
     let mut first = tx.db.prepare_cached(sql!("operators/checks", "first_due"))?;
     let mut at = (String::new(), String::new());
-    let mut lanes = Vec::new();
+    // Tasks that were moved to lanes of their keys are read separately.
+    let mut lanes: BTreeMap<(String, String), Option<i64>> = BTreeMap::new();
     for _ in 0..LANES_MAX {
         let found = next.query_row(params![at.0, at.1], |row| Ok((read(row, 0)?, read(row, 1)?)));
         let Some(lane) = found.optional()? else { break };
         at = lane;
+        if is_blocked_queue(&at.0) {
+            at = (AFTER_BLOCKED.to_owned(), String::new());
+            continue;
+        }
         let due_at: Option<i64> =
             first.query_row(params![at.0, at.1, tx.now()], |row| read(row, 0))?;
-        lanes.push(WaitingLane {
-            queue: at.0.clone(),
-            class: at.1.clone(),
-            due_for: due_at.map(|due_at| between(due_at, tx.now())),
-        });
+        let first = lanes.entry((plain_queue(&at.0).to_owned(), at.1.clone())).or_default();
+        *first = due_at.into_iter().chain(*first).min();
     }
-    Ok(lanes)
+    let lane = |((queue, class), due_at): (_, Option<i64>)| WaitingLane {
+        queue,
+        class,
+        due_for: due_at.map(|due_at| between(due_at, tx.now())),
+    };
+    Ok(lanes.into_iter().map(lane).collect())
 }

@@ -1,7 +1,8 @@
 //! Claims: due tasks move from the queue into an engine's hands.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rusqlite::params;
 use task_engine_core::claim::ClaimId;
@@ -14,6 +15,10 @@ use task_engine_store::error::StoreError;
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
 use crate::lane::{Head, LaneReader, Waiting};
+use crate::limited_claim::LimitedClaim;
+use crate::limited_lanes::Turns;
+use crate::limited_pick::pick_with_limits;
+use crate::limits::{LimitCache, in_use};
 use crate::moment::between;
 use crate::store::SqliteStore;
 use crate::value::read;
@@ -44,16 +49,23 @@ impl ClaimRequest {
     }
 }
 
-/// It scans at every claim: reading the queue is cheap, so it caches nothing.
+/// It scans at every claim: reading the queue is cheap, so it caches only limits.
 pub(crate) struct SqliteClaimer {
     pub(crate) store: SqliteStore,
     pub(crate) wanted: Arc<ClaimRequest>,
+    /// Where the last claim of tasks with limits stopped.
+    pub(crate) turns: Arc<Mutex<Turns>>,
 }
 
 impl Claimer for SqliteClaimer {
     fn claim(&mut self, id: ClaimId, limit: usize) -> StoreFuture<'_, Claim> {
-        let wanted = self.wanted.clone();
-        Box::pin(self.store.writer().run(move |tx| claim(tx, &wanted, id, limit)))
+        let called = Instant::now();
+        let (wanted, turns) = (self.wanted.clone(), self.turns.clone());
+        let limits = self.store.limit_cache().clone();
+        Box::pin(self.store.writer().run(move |tx| {
+            let mut turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
+            claim(tx, &wanted, id, limit, &limits, &mut turns, called)
+        }))
     }
 
     fn invalidate(&mut self) {}
@@ -74,6 +86,9 @@ pub(crate) fn claim(
     wanted: &ClaimRequest,
     id: ClaimId,
     limit: usize,
+    limits: &LimitCache,
+    turns: &mut Turns,
+    called: Instant,
 ) -> Result<Claim, JobError> {
     let alive: bool = tx
         .db
@@ -82,7 +97,13 @@ pub(crate) fn claim(
     if !alive {
         return Err(JobError::Store(StoreError::InstanceOver));
     }
-    let PickedTasks { waiting, lanes, rest } = pick(tx, wanted, limit)?;
+    let in_use = in_use(tx)?;
+    let PickedTasks { waiting, lanes, rest } = if in_use.any {
+        let limited = LimitedClaim::new(tx, limits.get(tx, &in_use)?, limit, called);
+        pick_with_limits(tx, wanted, limit, limited, turns)?
+    } else {
+        pick(tx, wanted, limit)?
+    };
     for lane in &lanes {
         lane.delete_taken(tx)?;
     }
@@ -103,12 +124,12 @@ pub(crate) fn claim(
 }
 
 /// The tasks of a claim, while they are still in the queue.
-struct PickedTasks {
-    /// In the order of claims.
-    waiting: Vec<Waiting>,
-    /// All lanes that were read.
-    lanes: Vec<LaneReader>,
-    rest: ClaimRest,
+pub(crate) struct PickedTasks {
+    /// In the order of claims. Tasks with limits have left the queue.
+    pub(crate) waiting: Vec<Waiting>,
+    /// All lanes of tasks without limits that were read.
+    pub(crate) lanes: Vec<LaneReader>,
+    pub(crate) rest: ClaimRest,
 }
 
 /// The next tasks, in order: from one priority to the next lower one, and among the lanes
@@ -147,12 +168,15 @@ fn pick(
 }
 
 /// Takes due tasks from the lanes of one priority until there are `limit` in total.
-fn merge(
+pub(crate) fn merge(
     tx: &JobTransaction<'_>,
     level: &mut [LaneReader],
     limit: usize,
     picked: &mut Vec<Waiting>,
 ) -> Result<(), JobError> {
+    if level.is_empty() {
+        return Ok(());
+    }
     // Enough for an even share; a lane with more is read again.
     let share = ((limit - picked.len()) / level.len()).max(8);
     while picked.len() < limit {

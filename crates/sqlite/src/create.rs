@@ -8,6 +8,7 @@ use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
+use crate::limits::check_named;
 use crate::moment::Moment;
 use crate::savepoint::in_savepoint;
 use crate::unique;
@@ -51,6 +52,7 @@ pub(crate) fn create(
     if !tasks.is_empty() {
         tx.brings_work.set(true);
     }
+    check_named(tx, tasks)?;
     let mut insert = Insert::prepare(tx)?;
     let mut held = None;
     let mut creations = Vec::with_capacity(tasks.len());
@@ -70,7 +72,7 @@ pub(crate) struct Insert<'a> {
 }
 
 impl<'a> Insert<'a> {
-    fn prepare(tx: &JobTransaction<'a>) -> Result<Self, JobError> {
+    pub(crate) fn prepare(tx: &JobTransaction<'a>) -> Result<Self, JobError> {
         Ok(Self {
             created: tx.db.prepare_cached(sql!("engine/create", "create_task"))?,
             waiting: tx.db.prepare_cached(sql!("engine/create", "enqueue"))?,
@@ -82,6 +84,16 @@ impl<'a> Insert<'a> {
         tx: &JobTransaction<'_>,
         task: &NewTask,
     ) -> Result<TaskId, JobError> {
+        self.run_in(tx, task, &task.queue)
+    }
+
+    /// The same. The task waits in the queue as claims see it.
+    pub(crate) fn run_in(
+        &mut self,
+        tx: &JobTransaction<'_>,
+        task: &NewTask,
+        waiting_queue: &str,
+    ) -> Result<TaskId, JobError> {
         let due_at = due_at(task.due, tx.moment);
         let id = self.created.insert(params![
             task.class,
@@ -92,7 +104,7 @@ impl<'a> Insert<'a> {
             due_at,
             tx.now(),
         ])?;
-        self.waiting.execute(params![id, task.queue, task.class, task.priority, due_at])?;
+        self.waiting.execute(params![id, waiting_queue, task.class, task.priority, due_at])?;
         Ok(TaskId(id))
     }
 }

@@ -61,7 +61,7 @@ impl EngineStore for SqliteStore {
 
     fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer> {
         let wanted = Arc::new(ClaimRequest::new(instance, lanes));
-        Box::new(SqliteClaimer { store: self.clone(), wanted })
+        Box::new(SqliteClaimer { store: self.clone(), wanted, turns: Arc::default() })
     }
 
     fn settle<'a>(&'a self, endings: &'a [AttemptRecord]) -> StoreFuture<'a, Vec<SettleOutcome>> {

@@ -6,14 +6,16 @@ use rusqlite::{Params, Row};
 use task_engine_core::json::Json;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::export::{
-    CancellationRecord, ExecutionRecord, ExportCounts, ExportFilter, ExportHeader, ExportLine,
-    ExportSink, FORMAT, FiredRecord, InstanceRecord, LateRecord, LogRecord, PausedQueueRecord,
-    ProgressRecord, RunningRecord, ScheduleEventRecord, ScheduleRecord, SignalRecord, StepRecord,
-    SuspendedRecord, TaskRecord, WaitingRecord, compact,
+    CancellationRecord, ClosedKeyRecord, DependencyRecord, ExecutionRecord, ExportCounts,
+    ExportFilter, ExportHeader, ExportLine, ExportSink, FORMAT, FiredRecord, FlowRecord,
+    InstanceRecord, LateRecord, LimitRecord, LogRecord, PausedQueueRecord, ProgressRecord,
+    RunningRecord, ScheduleEventRecord, ScheduleRecord, SignalRecord, StepRecord, SuspendedRecord,
+    TaskRecord, WaitingRecord, compact,
 };
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
+use crate::limits::LimitSet;
 use crate::moment::timestamp;
 use crate::schedules::event_kind;
 use crate::value::read;
@@ -42,6 +44,14 @@ pub(crate) fn export(
                 paused_at: paused.paused_at,
             }))
         })
+        && limits(tx)?.into_iter().all(|limit| send(ExportLine::Limit(Box::new(limit))))
+        && each(tx, sql!("operators/export", "flows"), [], |row| {
+            Ok(send(ExportLine::Flow(FlowRecord {
+                correlation_id: read(row, 0)?,
+                name: read(row, 1)?,
+                created_at: timestamp(read(row, 2)?),
+            })))
+        })?
         && tasks(tx, filter, &mut |task| send(task.into_line()))?
         && each(tx, sql!("operators/export", "schedules"), [], |row| {
             Ok(send(ExportLine::Schedule(Box::new(schedule(tx, row)?))))
@@ -114,6 +124,32 @@ fn instance(row: &Row<'_>) -> Result<InstanceRecord, JobError> {
         stopped_at: time(row, 12)?,
         lost_at: time(row, 13)?,
     })
+}
+
+/// Those that operators have set, and those with closed keys.
+fn limits(tx: &JobTransaction<'_>) -> Result<Vec<LimitRecord>, JobError> {
+    let mut records = Vec::new();
+    for row in LimitSet::read(tx)?.rows {
+        let mut closed = tx.db.prepare_cached(sql!("operators/limits", "closed_keys"))?;
+        let closed_keys = closed.query_map([i64::from(row.id.0), tx.now()], |key| {
+            Ok(ClosedKeyRecord {
+                key: read(key, 0)?,
+                until: timestamp(read(key, 1)?),
+                reason: read(key, 2)?,
+            })
+        })?;
+        let closed_keys: Vec<_> = closed_keys.collect::<rusqlite::Result<_>>()?;
+        if row.set_by_operator || !closed_keys.is_empty() {
+            records.push(LimitRecord {
+                name: row.limit.name,
+                target: row.limit.target,
+                declared: row.declared,
+                operator: row.set_by_operator.then_some(row.limit.options),
+                closed_keys,
+            });
+        }
+    }
+    Ok(records)
 }
 
 fn tasks(
@@ -206,6 +242,8 @@ fn task(
         steps: durable.steps.into_iter().map(StepRecord::from).collect(),
         signals: durable.signals.into_iter().map(SignalRecord::from).collect(),
         depends_on: all(tx, sql!("operators/export", "dependencies"), id, |row| read(row, 0))?,
+        dependencies: conditions(tx, id)?,
+        reopened: all(tx, sql!("operators/export", "reopened"), id, |row| read(row, 0))?,
         suspended: None,
     };
     for (attempt, suspended) in all(tx, sql!("operators/export", "suspended"), id, suspended)? {
@@ -233,7 +271,19 @@ fn execution(row: &Row<'_>) -> rusqlite::Result<ExecutionRecord> {
 
 fn suspended(row: &Row<'_>) -> rusqlite::Result<(i32, SuspendedRecord)> {
     let signals = serde_json::from_str(&read::<String>(row, 1)?).unwrap_or_default();
-    Ok((read(row, 0)?, SuspendedRecord { signals, watching: read(row, 2)? }))
+    let (watching, blocked) = (read(row, 2)?, read(row, 3)?);
+    Ok((read(row, 0)?, SuspendedRecord { signals, watching, blocked }))
+}
+
+/// What a task depends on.
+fn conditions(tx: &JobTransaction<'_>, id: i64) -> Result<Vec<DependencyRecord>, JobError> {
+    let mut dependencies = Vec::new();
+    each(tx, sql!("operators/export", "conditions"), [id], |row| {
+        let condition = crate::dependents::condition(row, 1)?;
+        dependencies.push(DependencyRecord { on: read(row, 0)?, condition });
+        Ok(true)
+    })?;
+    Ok(dependencies)
 }
 
 fn schedule(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<ScheduleRecord, JobError> {

@@ -1,7 +1,7 @@
 //! Flows: the tasks that share a correlation id, page by page.
 
 use rusqlite::params;
-use task_engine_core::flow::{FlowAttempt, FlowPage, FlowTask, Origin};
+use task_engine_core::flow::{FlowAttempt, FlowPage, FlowTask, Origin, name_in_flow};
 use task_engine_core::json::Json;
 use task_engine_core::task::ExecutionStatus;
 use task_engine_core::task::TaskId;
@@ -50,9 +50,11 @@ fn flow_task(
             error: None,
         }
     }));
+    let context = Json::from_store(context);
     Ok(Some(FlowTask {
         row,
-        parent_id: Origin::of(id, &Json::from_store(context)).parent_id,
+        parent_id: Origin::of(id, &context).parent_id,
+        name: name_in_flow(&context),
         due_at: timestamp(due_at),
         executions,
     }))

@@ -4,14 +4,17 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Params, params};
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
+use task_engine_core::limit::blocked_queue;
 use task_engine_store::error::StoreError;
 use task_engine_store::export::{
-    ExportFile, ExportLine, IdShift, ImportIds, ImportOutcome, InstanceRecord, ScheduleRecord,
-    TaskRecord,
+    ExportFile, ExportLine, IdShift, ImportIds, ImportOutcome, InstanceRecord, LimitRecord,
+    ScheduleRecord, TaskRecord,
 };
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
+use crate::limit_changes::{add, count_running};
+use crate::limits::{LimitSet, named_limits, register_class};
 
 pub(crate) fn import(
     tx: &JobTransaction<'_>,
@@ -64,6 +67,12 @@ fn read(
                 sql!("operators/import", "paused_queue"),
                 params![paused.queue, paused.reason, paused.paused_at.as_microsecond()],
             )?,
+            ExportLine::Limit(one) => limit(tx, &one)?,
+            ExportLine::Flow(one) => put(
+                tx,
+                sql!("operators/import", "flow"),
+                params![one.correlation_id, one.name, one.created_at.as_microsecond()],
+            )?,
             ExportLine::Task(one) => {
                 if let Some(running) = one.running {
                     claims += 1;
@@ -89,6 +98,10 @@ fn read(
     }
     if let Some(conflict) = conflict {
         return Ok(conflict);
+    }
+    let limits = LimitSet::read(tx)?;
+    for row in &limits.rows {
+        count_running(tx, &limits, row.id)?;
     }
     // Ids of tasks that retention has removed are never used again, either.
     for (table, seq) in [
@@ -145,6 +158,25 @@ fn instance(tx: &JobTransaction<'_>, one: &InstanceRecord) -> Result<(), JobErro
     )
 }
 
+/// A limit that is there already stays as it is.
+fn limit(tx: &JobTransaction<'_>, one: &LimitRecord) -> Result<(), JobError> {
+    if LimitSet::read(tx)?.by_name(&one.name).is_none() {
+        add(tx, &one.limit(), one.declared.as_ref(), one.operator.as_ref())?;
+    }
+    let limits = LimitSet::read(tx)?;
+    let Some(row) = limits.by_name(&one.name).filter(|row| row.limit.target == one.target) else {
+        return Ok(());
+    };
+    for closed in &one.closed_keys {
+        put(
+            tx,
+            sql!("engine/limits", "close_key"),
+            params![row.id.0, closed.key, closed.until.as_microsecond(), closed.reason],
+        )?;
+    }
+    Ok(())
+}
+
 fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), JobError> {
     let id = one.id;
     put(
@@ -161,12 +193,17 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
             one.context.as_str(),
         ],
     )?;
+    if !named_limits(&one.context).is_empty() {
+        register_class(tx, &one.class)?;
+    }
     if let Some(w) = one.waiting {
         let due_at = w.due_at.as_microsecond();
+        let is_blocked = one.suspended.as_ref().is_some_and(|suspended| suspended.blocked);
+        let queue = if is_blocked { &blocked_queue(&one.queue) } else { &one.queue };
         put(
             tx,
             sql!("operators/import", "waiting"),
-            params![id, one.queue, one.class, one.priority, due_at, w.attempt, w.retry_number],
+            params![id, queue, one.class, one.priority, due_at, w.attempt, w.retry_number],
         )?;
     }
     if let Some(r) = one.running {
@@ -256,7 +293,7 @@ fn task(tx: &JobTransaction<'_>, one: &TaskRecord, claim: i64) -> Result<(), Job
     Ok(())
 }
 
-/// The steps, signals and children of a task.
+/// The steps and signals of a task, and what it depends on.
 fn durable(tx: &JobTransaction<'_>, one: &TaskRecord) -> Result<(), JobError> {
     let id = one.id;
     for step in &one.steps {
@@ -285,14 +322,21 @@ fn durable(tx: &JobTransaction<'_>, one: &TaskRecord) -> Result<(), JobError> {
         )?;
     }
     for child in &one.depends_on {
-        put(tx, sql!("operators/import", "dependency"), params![id, child])?;
+        put(tx, sql!("operators/import", "dependency"), params![id, child, None::<&str>])?;
+    }
+    for one in &one.dependencies {
+        let condition = Some(one.condition.as_str());
+        put(tx, sql!("operators/import", "dependency"), params![id, one.on, condition])?;
+    }
+    for attempt in &one.reopened {
+        put(tx, sql!("operators/import", "reopened"), params![id, attempt])?;
     }
     if let (Some(suspended), Some(waiting)) = (&one.suspended, one.waiting) {
         let signals = serde_json::to_string(&suspended.signals)?;
         put(
             tx,
             sql!("operators/import", "suspended"),
-            params![id, waiting.attempt, signals, suspended.watching],
+            params![id, waiting.attempt, signals, suspended.watching, suspended.blocked],
         )?;
     }
     Ok(())

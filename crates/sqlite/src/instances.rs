@@ -7,6 +7,7 @@ use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
 use task_engine_core::instance::ENDED_KEPT;
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
+use task_engine_core::limit::is_blocked_queue;
 use task_engine_core::process;
 use task_engine_core::recovery::UnendedAttempt;
 use task_engine_core::task::TaskId;
@@ -15,6 +16,7 @@ use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
+use crate::lane::AFTER_BLOCKED;
 use crate::moment::{between, micros, timestamp};
 use crate::value::read;
 
@@ -178,6 +180,10 @@ fn waiting_classes(tx: &JobTransaction<'_>) -> Result<Vec<String>, JobError> {
             next.query_row([&at.0, &at.1], |row| Ok((read(row, 0)?, read(row, 1)?))).optional()?;
         let Some(pair) = found else { break };
         at = pair;
+        if is_blocked_queue(&at.0) {
+            at = (AFTER_BLOCKED.to_owned(), String::new());
+            continue;
+        }
         classes.insert(at.1.clone());
         if classes.len() == CLASSES_MAX {
             break;

@@ -14,10 +14,14 @@ use crate::error::JobError;
 use crate::moment::timestamp;
 use crate::value::read;
 
+/// Where a jump from lane to lane goes on behind those of blocked tasks, which no claim reads.
+/// No name of a queue comes in between.
+pub(crate) const AFTER_BLOCKED: &str = "\u{1e}\u{10ffff}";
+
 /// Tasks of one queue, class and priority, in the order of time and id.
 pub(crate) struct LaneReader {
-    queue: String,
-    class: String,
+    pub(crate) queue: String,
+    pub(crate) class: String,
     /// Wider than a valid priority, because the table may contain any number.
     pub(crate) priority: i64,
     /// Due tasks that were read and not taken yet.
@@ -130,28 +134,37 @@ impl LaneReader {
                 break;
             }
             self.last = head;
-            self.read.push_back(Waiting { head, task: self.task(head, row)? });
+            let task = claimed_task(row, head, &self.queue, &self.class, self.priority)?;
+            self.read.push_back(Waiting { head, task });
             self.exhausted = self.read.len() < share;
         }
         Ok(())
     }
+}
 
-    fn task(&self, head: Head, row: &Row<'_>) -> rusqlite::Result<Option<ClaimedTask>> {
-        let Some(parameters) = read::<Option<Vec<u8>>>(row, 4)? else {
-            return Ok(None);
-        };
-        let nearest = self.priority.clamp(i32::MIN.into(), i32::MAX.into());
-        let task = ClaimedTask {
-            id: AttemptId { task_id: TaskId(head.task_id), attempt: read(row, 2)? },
-            retry_number: read(row, 3)?,
-            class: self.class.clone(),
-            parameters: Json::empty_object(),
-            context: Json::empty_object(),
-            queue: self.queue.clone(),
-            priority: i32::try_from(nearest).unwrap_or(0),
-            due_at: timestamp(head.due_at),
-            unreadable: None,
-        };
-        Ok(Some(task.with_stored_json(parameters, read(row, 5)?)))
-    }
+/// The task of a row that begins with its id and time. `None` if it was never created.
+pub(crate) fn claimed_task(
+    row: &Row<'_>,
+    head: Head,
+    queue: &str,
+    class: &str,
+    priority: i64,
+) -> rusqlite::Result<Option<ClaimedTask>> {
+    let Some(parameters) = read::<Option<Vec<u8>>>(row, 4)? else {
+        return Ok(None);
+    };
+    let nearest = priority.clamp(i32::MIN.into(), i32::MAX.into());
+    let task = ClaimedTask {
+        id: AttemptId { task_id: TaskId(head.task_id), attempt: read(row, 2)? },
+        retry_number: read(row, 3)?,
+        class: class.to_owned(),
+        parameters: Json::empty_object(),
+        context: Json::empty_object(),
+        queue: queue.to_owned(),
+        priority: i32::try_from(nearest).unwrap_or(0),
+        due_at: timestamp(head.due_at),
+        unreadable: None,
+        limited: None,
+    };
+    Ok(Some(task.with_stored_json(parameters, read(row, 5)?)))
 }

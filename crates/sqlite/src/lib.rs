@@ -47,10 +47,13 @@
 // - `savepoint`: calls in a transaction of the application's own;
 // - `complete`: the end of an attempt in such a transaction;
 // - `steps`, `signals`, `suspend`: durable tasks;
+// - `flows`, `dependents`, `restore`, `dependencies`: tasks that depend on others;
 // - `migrate`, `create`, `unique`, `claim`, `ending`, `record`, `recover`,
 //   `instances`, `task_operations`, `queues`, `schedules`, `progress`, `read`, `flow`,
 //   `verify`, `checks`, `audit`, `tokens`,
 //   `rollups`, `export`, `import`: what the jobs do, each with its SQL in `sql/`;
+// - `limits`, `limit_changes`, `limit_keys`, `limited_lanes`, `limited_claim`,
+//   `limited_pick`, `limit_usage`: limits, and claims that respect them;
 // - `listen`: wake-ups, within the process and across processes;
 // - `clock`, `created`: for tests, with the feature `testing`.
 
@@ -78,15 +81,27 @@ mod connection_thread;
 mod create;
 #[cfg(feature = "testing")]
 mod created;
+mod dependencies;
+mod dependents;
 mod durable_store;
 mod ending;
 mod engine_store;
 mod error;
 mod export;
 mod flow;
+mod flow_store;
+mod flows;
 mod import;
 mod instances;
 mod lane;
+mod limit_changes;
+mod limit_keys;
+mod limit_store;
+mod limit_usage;
+mod limited_claim;
+mod limited_lanes;
+mod limited_pick;
+mod limits;
 mod listen;
 mod logins;
 mod migrate;
@@ -98,6 +113,7 @@ mod read;
 mod read_store;
 mod record;
 mod recover;
+mod restore;
 mod rollups;
 mod savepoint;
 mod scan;
@@ -117,6 +133,7 @@ pub use complete::complete_in;
 pub use create::{create_each_in, create_in};
 #[cfg(feature = "testing")]
 pub use created::created_in;
+pub use flows::create_flow_in;
 /// The driver, so that an application uses the version that this crate uses.
 #[doc(no_inline)]
 pub use rusqlite;

@@ -13,6 +13,8 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("0002_schedules", include_str!("../migrations/0002_schedules.sql")),
     ("0003_operators", include_str!("../migrations/0003_operators.sql")),
     ("0004_durable", include_str!("../migrations/0004_durable.sql")),
+    ("0005_limits", include_str!("../migrations/0005_limits.sql")),
+    ("0006_flows", include_str!("../migrations/0006_flows.sql")),
 ];
 
 /// Applies missing migrations in the writer's transaction.

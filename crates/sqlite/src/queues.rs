@@ -1,6 +1,7 @@
 //! Queues: pause, resume, list.
 
 use rusqlite::{OptionalExtension, params};
+use task_engine_core::limit::{is_blocked_queue, plain_queue};
 use task_engine_core::queue::{BoundedCount, PausedQueue, QueueListBuilder, QueuePause, QueueRow};
 
 use crate::connection_thread::JobTransaction;
@@ -74,11 +75,13 @@ fn waiting(tx: &JobTransaction<'_>, list: &mut QueueListBuilder) -> Result<(), J
             .optional()?;
         let Some(lane) = found else { break };
         at = lane;
-        let (due, later) = count.query_row(
+        let (due, later): (i64, i64) = count.query_row(
             params![at.0, at.1, at.2, tx.now(), BoundedCount::PER_LANE_MAX + 1],
             |row| Ok((read(row, 0)?, read(row, 1)?)),
         )?;
-        list.waiting(&at.0, due, later);
+        // A blocked task is not due, whatever its time.
+        let (due, later) = if is_blocked_queue(&at.0) { (0, due + later) } else { (due, later) };
+        list.waiting(plain_queue(&at.0), due, later);
     }
     Ok(())
 }

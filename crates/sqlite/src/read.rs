@@ -151,6 +151,7 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<
         retry_number: read::<Option<i32>>(row, 6)?.unwrap_or(0),
         instance: None,
         error: error(row, 9)?,
+        is_blocked: read(row, 14)?,
     };
     if let Some(held) = held {
         let due_at = read::<Option<i64>>(row, 11)?.unwrap_or(scheduled_at);

@@ -10,6 +10,7 @@ use task_engine_store::error::StoreError;
 
 use crate::connection::FileMark;
 use crate::connection_thread::{ConnectionThread, read_all};
+use crate::limits::LimitCache;
 use crate::listen::WakeUpSender;
 use crate::writer::write_all;
 use crate::{connection, migrate};
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     /// `None` where there is one connection only, and the writer reads too.
     reader: Option<ConnectionThread>,
     pub(crate) wake_ups: WakeUpSender,
+    limit_cache: LimitCache,
 }
 
 impl SqliteStore {
@@ -82,6 +84,7 @@ impl SqliteStore {
             reader: reader.transpose()?,
             location,
             wake_ups,
+            limit_cache: LimitCache::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -101,6 +104,10 @@ impl SqliteStore {
 
     pub(crate) fn writer(&self) -> &ConnectionThread {
         &self.shared.writer
+    }
+
+    pub(crate) fn limit_cache(&self) -> &LimitCache {
+        &self.shared.limit_cache
     }
 
     pub(crate) fn reader(&self) -> &ConnectionThread {

@@ -9,6 +9,7 @@ use task_engine_core::step::{ChildOutcome, SuspendOutcome, Suspension};
 use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::connection_thread::JobTransaction;
+use crate::dependents::{BlockedTask, Resolver, blocked_late};
 use crate::ending::{Fence, wait};
 use crate::error::JobError;
 use crate::moment::between;
@@ -74,7 +75,8 @@ fn suspend_one(
     Ok(SuspendOutcome::Suspended(suspended.and_then(|suspended| suspended.watching)))
 }
 
-/// Makes the parents of ended tasks due. Returns how many.
+/// Makes the parents of ended tasks due, and decides about the tasks that depend on them.
+/// Returns how many are due.
 pub(crate) fn resume_parents(tx: &JobTransaction<'_>, ended: &[TaskId]) -> Result<u64, JobError> {
     let mut resumed = 0;
     for child in ended {
@@ -85,7 +87,9 @@ pub(crate) fn resume_parents(tx: &JobTransaction<'_>, ended: &[TaskId]) -> Resul
             resumed += u64::from(parent.look_at_children(tx)?);
         }
     }
-    Ok(resumed)
+    let mut resolver = Resolver::new(tx);
+    resolver.ended(ended);
+    Ok(resumed + resolver.resolve()?)
 }
 
 /// Makes suspended tasks due that should have been resumed, and removes the rows of tasks
@@ -97,10 +101,15 @@ pub(crate) fn resume_missed(
     limit: u32,
 ) -> Result<Option<TaskId>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("engine/durable", "suspended_after"))?;
-    let rows = statement.query_map(params![after.0, limit], SuspendedTask::read)?;
+    let rows = statement.query_map(params![after.0, limit], |row| {
+        Ok((SuspendedTask::read(row)?, read::<Option<i64>>(row, 4)?.map(TaskId)))
+    })?;
     let suspended = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-    for task in &suspended {
-        if task.waiting(tx)?.is_none() {
+    let mut resolver = Resolver::new(tx);
+    for (task, blocked_on) in &suspended {
+        if let Some(blocked_on) = *blocked_on {
+            resolver.look_again(&BlockedTask { id: task.id, blocked_on })?;
+        } else if task.waiting(tx)?.is_none() {
             task.remove(tx)?;
         } else if signal_arrived(tx, task.id.task_id, &task.signals)? {
             task.resume(tx)?;
@@ -108,8 +117,12 @@ pub(crate) fn resume_missed(
             task.look_at_children(tx)?;
         }
     }
+    for task in blocked_late(tx, limit)? {
+        resolver.look_again(&task)?;
+    }
+    resolver.resolve()?;
     let is_full = suspended.len() == limit as usize;
-    Ok(suspended.last().filter(|_| is_full).map(|last| last.id.task_id))
+    Ok(suspended.last().filter(|_| is_full).map(|(last, _)| last.id.task_id))
 }
 
 /// Makes a task due that waits for this signal. False if it does not.
@@ -189,6 +202,13 @@ fn signal_arrived(tx: &JobTransaction<'_>, id: TaskId, signals: &str) -> Result<
     Ok(ask.query_row(params![id.0, signals], |row| read(row, 0))?)
 }
 
+/// The task is not suspended any more.
+pub(crate) fn remove(tx: &JobTransaction<'_>, id: TaskId) -> Result<(), JobError> {
+    let mut delete = tx.db.prepare_cached(sql!("engine/durable", "suspended_delete"))?;
+    delete.execute([id.0])?;
+    Ok(())
+}
+
 /// A row about a suspended task. It counts only while the task waits for the next attempt.
 struct SuspendedTask {
     /// The attempt that suspended it.
@@ -244,9 +264,7 @@ impl SuspendedTask {
     }
 
     fn remove(&self, tx: &JobTransaction<'_>) -> Result<(), JobError> {
-        let mut delete = tx.db.prepare_cached(sql!("engine/durable", "suspended_delete"))?;
-        delete.execute([self.id.task_id.0])?;
-        Ok(())
+        remove(tx, self.id.task_id)
     }
 
     /// The waiting row of the next attempt, if the task still waits for it.

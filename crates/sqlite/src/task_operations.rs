@@ -1,5 +1,6 @@
 //! Operations on tasks: cancel, retry, edit, delete, prune.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
@@ -12,16 +13,18 @@ use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
 use crate::create::due_at;
+use crate::dependents::wait_blocked;
 use crate::ending::{EndedAttempt, Fence, wait};
 use crate::error::JobError;
 use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
-use crate::suspend::resume_parents;
+use crate::restore::restore;
+use crate::suspend::{self, resume_parents};
 use crate::value::read;
 
 /// Where a task is, as far as an operation depends on it.
 pub(crate) enum TaskLocation {
-    Waiting { id: AttemptId, due_at: i64, retry_number: u32 },
+    Waiting { id: AttemptId, due_at: i64, retry_number: u32, is_blocked: bool },
     Held(AttemptId),
     Ended(AttemptId, TaskStatus),
     Nowhere,
@@ -44,8 +47,12 @@ pub(crate) fn cancel(
 
 pub(crate) fn retry(tx: &JobTransaction<'_>, ids: &[TaskId]) -> Result<Vec<RetryReport>, JobError> {
     let held = held_tasks(tx)?;
+    let mut retried = Vec::new();
     let each = ids.iter();
-    each.map(|id| retry_one(tx, &held, *id)).collect()
+    let reports: Vec<RetryReport> =
+        each.map(|id| retry_one(tx, &held, *id, &mut retried)).collect::<Result<_, _>>()?;
+    restore(tx, &held, &retried)?;
+    Ok(reports)
 }
 
 /// Removes tasks that ended long enough ago, whole. The choice and the removal
@@ -92,6 +99,7 @@ pub(crate) fn delete_rows(tx: &JobTransaction<'_>, ids: &[i64]) -> Result<(), Jo
         sql!("operators/tasks", "prune_signals"),
         sql!("operators/tasks", "prune_task_dependencies"),
         sql!("operators/tasks", "prune_suspended_tasks"),
+        sql!("operators/tasks", "prune_reopened_tasks"),
     ] {
         let mut delete = tx.db.prepare_cached(statement)?;
         for id in ids {
@@ -114,6 +122,7 @@ pub(crate) fn find(
                 id: AttemptId { task_id: id, attempt: read(row, 1)? },
                 due_at: read(row, 0)?,
                 retry_number: read(row, 2)?,
+                is_blocked: read(row, 3)?,
             })
         })
         .optional()?;
@@ -143,8 +152,11 @@ fn cancel_one(
     id: TaskId,
 ) -> Result<CancelReport, JobError> {
     match find(tx, held, id)? {
-        TaskLocation::Waiting { id, retry_number, .. } => {
+        TaskLocation::Waiting { id, retry_number, is_blocked, .. } => {
             leave_queue(tx, id.task_id)?;
+            if is_blocked {
+                suspend::remove(tx, id.task_id)?;
+            }
             let error = TaskError::new(TaskError::CANCELLED, "cancelled while it waited");
             let ended = EndedAttempt {
                 id,
@@ -179,8 +191,10 @@ fn retry_one(
     tx: &JobTransaction<'_>,
     held: &HeldTasks,
     id: TaskId,
+    retried: &mut Vec<AttemptId>,
 ) -> Result<RetryReport, JobError> {
     match find(tx, held, id)? {
+        TaskLocation::Waiting { is_blocked: true, .. } => Ok(RetryReport::Blocked),
         TaskLocation::Waiting { due_at, .. } if due_at <= tx.now() => Ok(RetryReport::AlreadyDue),
         TaskLocation::Waiting { id, retry_number, .. } => {
             leave_queue(tx, id.task_id)?;
@@ -192,6 +206,7 @@ fn retry_one(
         TaskLocation::Ended(_, TaskStatus::Stopped) => Ok(RetryReport::Stopped),
         TaskLocation::Ended(last, _) => {
             wait(tx, last, tx.now(), 0)?;
+            retried.push(last);
             Ok(RetryReport::Waiting)
         }
         TaskLocation::Nowhere => Ok(RetryReport::NotFound),
@@ -229,8 +244,10 @@ pub(crate) fn edit(
     id: TaskId,
     edit: &Edit,
 ) -> Result<EditReport, JobError> {
-    let (id, due_before, retry_number) = match find(tx, &held_tasks(tx)?, id)? {
-        TaskLocation::Waiting { id, due_at, retry_number } => (id, due_at, retry_number),
+    let (id, due_before, retry_number, is_blocked) = match find(tx, &held_tasks(tx)?, id)? {
+        TaskLocation::Waiting { id, due_at, retry_number, is_blocked } => {
+            (id, due_at, retry_number, is_blocked)
+        }
         TaskLocation::Held(_) => return Ok(EditReport::NotWaiting(TaskStatus::Running)),
         TaskLocation::Ended(_, status) => return Ok(EditReport::NotWaiting(status)),
         TaskLocation::Nowhere => return Ok(EditReport::NotFound),
@@ -246,7 +263,12 @@ pub(crate) fn edit(
     ])?;
     leave_queue(tx, id.task_id)?;
     let before = AttemptId { attempt: id.attempt - 1, ..id };
-    wait(tx, before, due.unwrap_or(due_before), retry_number)?;
+    let due_at = due.unwrap_or(due_before);
+    if is_blocked {
+        wait_blocked(tx, before, Some(due_at), retry_number)?;
+    } else {
+        wait(tx, before, due_at, retry_number)?;
+    }
     Ok(EditReport::Changed)
 }
 
@@ -255,18 +277,45 @@ pub(crate) fn delete(
     ids: &[TaskId],
 ) -> Result<Vec<DeleteReport>, JobError> {
     let held = held_tasks(tx)?;
-    let (mut reports, mut ended) = (Vec::with_capacity(ids.len()), Vec::new());
+    let mut reports = Vec::with_capacity(ids.len());
     for id in ids {
         reports.push(match find(tx, &held, *id)? {
             TaskLocation::Waiting { .. } => DeleteReport::Open(TaskStatus::Waiting),
             TaskLocation::Held(_) => DeleteReport::Open(TaskStatus::Running),
-            TaskLocation::Ended(..) => {
-                ended.push(id.0);
-                DeleteReport::Deleted
-            }
+            TaskLocation::Ended(..) => DeleteReport::Deleted,
             TaskLocation::Nowhere => DeleteReport::NotFound,
         });
     }
-    delete_rows(tx, &ended)?;
+    let ended = ids.iter().zip(&reports).filter(|(_, report)| **report == DeleteReport::Deleted);
+    let mut deleted: BTreeSet<TaskId> = ended.map(|(id, _)| *id).collect();
+    keep_needed(tx, &mut deleted)?;
+    for (id, report) in ids.iter().zip(&mut reports) {
+        if *report == DeleteReport::Deleted && !deleted.contains(id) {
+            *report = DeleteReport::Needed;
+        }
+    }
+    let rows: Vec<i64> = deleted.iter().map(|id| id.0).collect();
+    delete_rows(tx, &rows)?;
     Ok(reports)
+}
+
+/// Takes out the tasks that another one depends on that has not succeeded and stays. That one
+/// has a higher id as a rule, so a second round finds nothing.
+fn keep_needed(tx: &JobTransaction<'_>, deleted: &mut BTreeSet<TaskId>) -> Result<(), JobError> {
+    let mut needed_by = tx.db.prepare_cached(sql!("engine/flows", "needed_by"))?;
+    loop {
+        let before = deleted.len();
+        for id in deleted.iter().rev().copied().collect::<Vec<_>>() {
+            let mut rows = needed_by.query([id.0])?;
+            while let Some(row) = rows.next()? {
+                if !deleted.contains(&TaskId(read(row, 0)?)) {
+                    deleted.remove(&id);
+                    break;
+                }
+            }
+        }
+        if deleted.len() == before {
+            return Ok(());
+        }
+    }
 }

@@ -125,13 +125,83 @@ async fn hot_statements_scan_no_table() {
         sql!("operators/tasks", "prune_task_dependencies"),
         sql!("operators/tasks", "prune_suspended_tasks"),
         sql!("operators/tasks", "is_kept_child"),
+        sql!("engine/flows", "existing_task"),
+        sql!("engine/flows", "await_task"),
+        sql!("engine/flows", "newest_end"),
+        sql!("engine/flows", "flow_insert"),
+        sql!("engine/flows", "depend"),
+        sql!("engine/flows", "block"),
+        sql!("engine/flows", "wait_blocked"),
+        sql!("engine/flows", "blocked"),
+        sql!("engine/flows", "blocked_on"),
+        sql!("engine/flows", "blocked_needing"),
+        sql!("engine/flows", "block_on"),
+        sql!("engine/flows", "block_on_reopened"),
+        sql!("engine/flows", "next_dependency"),
+        sql!("engine/flows", "failed_dependency"),
+        sql!("engine/flows", "last_dependency"),
+        sql!("engine/flows", "dependency_states"),
+        sql!("engine/flows", "name_in_flow"),
+        sql!("engine/flows", "has_dependencies"),
+        sql!("engine/flows", "has_dependents"),
+        sql!("engine/flows", "reopen"),
+        sql!("engine/flows", "needing"),
+        sql!("engine/flows", "dependents_to_extend"),
+        sql!("engine/flows", "needed_by"),
+        sql!("engine/flows", "flow_delete"),
+        sql!("engine/flows", "newest_flow"),
+        sql!("readers/dependencies", "dependencies"),
+        sql!("readers/dependencies", "dependents"),
+        sql!("readers/dependencies", "flow_of"),
+        sql!("readers/dependencies", "flow_states"),
+        sql!("operators/tasks", "prune_reopened_tasks"),
+        sql!("engine/limits", "limit_exists"),
+        sql!("engine/limits", "class_names_limits"),
+        sql!("engine/limits", "limited_claim_lanes"),
+        sql!("engine/limits", "move_heads"),
+        sql!("engine/limits", "move_tails"),
+        sql!("engine/limits", "lane_rows"),
+        sql!("engine/limits", "move"),
+        sql!("engine/limits", "next_lane"),
+        sql!("engine/limits", "lane_heads"),
+        sql!("engine/limits", "lane_task"),
+        sql!("engine/limits", "waiting_holder"),
+        sql!("engine/limits", "key_total"),
+        sql!("engine/limits", "key_holders"),
+        sql!("engine/limits", "key_write"),
+        sql!("engine/limits", "starts"),
+        sql!("engine/limits", "last_start"),
+        sql!("engine/limits", "start_insert"),
+        sql!("engine/limits", "starts_delete"),
+        sql!("engine/limits", "closed_key"),
+        sql!("engine/limits", "waiting_take"),
+        sql!("engine/limits", "close_key"),
+        sql!("engine/limits", "prune_keys"),
+        sql!("engine/limits", "prune_starts"),
+        sql!("operators/limits", "limit_update"),
+        sql!("operators/limits", "limit_delete"),
+        sql!("operators/limits", "limit_starts_delete"),
+        sql!("operators/limits", "open_key"),
+        sql!("operators/limits", "closed_keys"),
+        sql!("readers/limits", "next_lane"),
+        sql!("readers/limits", "lane_count"),
+        sql!("readers/limits", "keys"),
+        sql!("readers/limits", "task_keys"),
+        sql!("readers/limits", "written_at"),
     ] {
         let plan = plan(&connection, statement);
         let scans: Vec<_> = plan
             .iter()
             .filter(|step| {
-                let tables =
-                    ["task_engine_", "waiting", "step", "signal", "dependency", "suspended"];
+                let tables = [
+                    "task_engine_",
+                    "waiting",
+                    "step",
+                    "signal",
+                    "dependency",
+                    "suspended",
+                    "state",
+                ];
                 tables.iter().any(|table| step.contains(&format!("SCAN {table}")))
             })
             .collect();
@@ -165,6 +235,32 @@ async fn lanes_are_read_without_sorting() {
         "{plan}"
     );
     assert!(!plan.contains("FOR ORDER BY"), "{plan}");
+}
+
+#[tokio::test]
+async fn limited_lanes_are_read_without_sorting() {
+    let file = File::with_tables().await;
+    for ((name, statement), range) in [
+        (sql!("engine/limits", "next_lane"), "priority=? AND lane_key>?)"),
+        (sql!("engine/limits", "lane_rows"), "priority=? AND lane_key=?)"),
+        (sql!("engine/limits", "lane_heads"), "priority=? AND lane_key=?)"),
+        (sql!("readers/limits", "next_lane"), "priority=? AND lane_key>?)"),
+        (sql!("readers/limits", "lane_count"), "priority=? AND lane_key=?)"),
+    ] {
+        let plan = plan(&file.connect(), statement).join("\n");
+        let lane = "task_engine_waiting_limited_lanes (queue=? AND task_class=? AND ";
+        assert!(plan.contains(&format!("{lane}{range}")), "{name}: {plan}");
+        assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
+    }
+    for (name, statement) in [
+        sql!("engine/limits", "move_heads"),
+        sql!("engine/limits", "move_tails"),
+        sql!("engine/limits", "starts"),
+        sql!("engine/limits", "last_start"),
+    ] {
+        let plan = plan(&file.connect(), statement).join("\n");
+        assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
+    }
 }
 
 #[tokio::test]
@@ -283,5 +379,45 @@ async fn children_and_parents_are_found_by_index() {
         let plan = plan(&connection, statement).join("\n");
         assert!(plan.contains(index), "{name}: {plan}");
         assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
+    }
+}
+
+/// A task may depend on thousands, and thousands may depend on one: each look reads only what
+/// it needs.
+#[tokio::test]
+async fn dependencies_are_found_by_index() {
+    let file = File::with_tables().await;
+    let connection = file.connect();
+    let range = "SEARCH dependency USING PRIMARY KEY (task_id=? AND depends_on>?)";
+    let child = "task_engine_task_dependencies_by_child (depends_on=?)";
+    for ((name, statement), index) in [
+        (sql!("engine/flows", "next_dependency"), range),
+        (sql!("engine/flows", "failed_dependency"), range),
+        (sql!("engine/flows", "last_dependency"), "PRIMARY KEY (task_id=?)"),
+        (sql!("engine/flows", "dependency_states"), "PRIMARY KEY (task_id=?)"),
+        (sql!("engine/flows", "has_dependencies"), "PRIMARY KEY (task_id=?)"),
+        (
+            sql!("engine/flows", "blocked_on"),
+            "task_engine_suspended_tasks_by_blocked (blocked_on=?)",
+        ),
+        (sql!("engine/flows", "blocked_late"), "USING INDEX task_engine_suspended_tasks_late"),
+        (sql!("engine/flows", "blocked_needing"), child),
+        (sql!("engine/flows", "block_on_reopened"), child),
+        (sql!("engine/flows", "needing"), child),
+        (sql!("engine/flows", "has_dependents"), child),
+        (sql!("engine/flows", "dependents_to_extend"), child),
+        (sql!("engine/flows", "needed_by"), child),
+        (sql!("readers/dependencies", "dependents"), child),
+        (sql!("readers/dependencies", "dependencies"), "PRIMARY KEY (task_id=?)"),
+        (
+            sql!("readers/dependencies", "flow_states"),
+            "task_engine_created_by_correlation (<expr>=? AND rowid>?)",
+        ),
+        (sql!("engine/flows", "removable_flows"), "task_engine_created_by_correlation (<expr>=?)"),
+    ] {
+        let plan = plan(&connection, statement).join("\n");
+        assert!(plan.contains(index), "{name}: {plan}");
+        assert!(!plan.contains("FOR ORDER BY"), "{name}: {plan}");
+        assert!(!plan.contains("SCAN created"), "{name}: {plan}");
     }
 }

@@ -11,13 +11,15 @@ use task_engine_conformance::everything::fill;
 use task_engine_conformance::fixture::Fixture;
 use task_engine_core::task::TaskStatus;
 
-/// Every task with a step, a signal, a child and a suspension.
+/// Every task with a step, a signal, a child, a retried end and a suspension.
 const DURABLE_ROWS: &str = "
     INSERT OR IGNORE INTO task_engine_steps
         SELECT id, 'pay', 1, 1, 'step', 'null', NULL, 0, 0 FROM task_engine_created_tasks;
     INSERT OR IGNORE INTO task_engine_signals SELECT id, 'paid', 'null', 0, 0 FROM task_engine_created_tasks;
-    INSERT OR IGNORE INTO task_engine_task_dependencies SELECT id, 0 FROM task_engine_created_tasks;
-    INSERT OR IGNORE INTO task_engine_suspended_tasks SELECT id, 1, '[]', NULL FROM task_engine_created_tasks";
+    INSERT OR IGNORE INTO task_engine_task_dependencies SELECT id, 0, NULL FROM task_engine_created_tasks;
+    INSERT OR IGNORE INTO task_engine_reopened_tasks SELECT id, 99 FROM task_engine_created_tasks;
+    INSERT OR IGNORE INTO task_engine_suspended_tasks (task_id, attempt, signals)
+        SELECT id, 1, '[]' FROM task_engine_created_tasks";
 
 #[tokio::test]
 async fn removed_task_leaves_no_rows() {

@@ -17,7 +17,7 @@ use task_engine_core::task::TaskId;
 pub use violation::{Violation, ViolationKind};
 
 /// The names of all checks: a closed list.
-pub const CHECK_NAMES: [&str; 30] = [
+pub const CHECK_NAMES: [&str; 32] = [
     "clock",
     "connection",
     "connections",
@@ -27,9 +27,11 @@ pub const CHECK_NAMES: [&str; 30] = [
     "engines",
     "failures",
     "file",
+    "flows",
     "ids",
     "journal",
     "ledger",
+    "limits",
     "long_running_tasks",
     "oldest_due_task",
     "orphaned_tasks",

@@ -1,13 +1,14 @@
 //! Claims: how an engine takes tasks.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
 use task_engine_core::json::Json;
+use task_engine_core::limit::LaneKey;
 use task_engine_core::secret;
 
 use crate::contract::StoreFuture;
@@ -20,6 +21,9 @@ pub trait Claimer: Send {
 
     /// Invalidates what is cached about the queue: it may have changed.
     fn invalidate(&mut self);
+
+    /// Attempts with limits have ended: keys may be free. The queue has not changed.
+    fn keys_freed(&mut self) {}
 }
 
 /// The reply to a claim.
@@ -53,6 +57,17 @@ pub struct ClaimedTask {
     /// Why the row of the task cannot be read, if it cannot. Such a task is not
     /// executed: the engine ends it as failed, with this reason.
     pub unreadable: Option<String>,
+    /// Its limits, if it has some.
+    pub limited: Option<Box<LimitedStart>>,
+}
+
+/// What limits mean for a claimed task.
+#[derive(Debug, Clone)]
+pub struct LimitedStart {
+    /// Its limits with their keys.
+    pub lane_key: LaneKey,
+    /// It must start before this time, or be released: a rate counts its start up to then.
+    pub start_before: Option<Instant>,
 }
 
 impl ClaimedTask {
@@ -94,6 +109,7 @@ impl fmt::Debug for ClaimedTask {
             .field("priority", &self.priority)
             .field("due_at", &self.due_at)
             .field("unreadable", &self.unreadable)
+            .field("limited", &self.limited)
             .finish()
     }
 }

@@ -1,5 +1,6 @@
 //! The contract of every store, split by user: [engines](EngineStore), [durable
-//! tasks](DurableStore), [readers](ReadStore) and [operators](OperatorStore). It is small, batch-first, and decides nothing.
+//! tasks](DurableStore), [limits](LimitStore), [flows](FlowStore), [readers](ReadStore) and
+//! [operators](OperatorStore). It is small, batch-first, and decides nothing.
 //!
 //! Each method is one atomic step. *Committed when it returns* is part of the contract, and
 //! so is *safe to repeat*: an engine that has lost the answer sends the same call again.
@@ -12,11 +13,15 @@ use crate::error::StoreError;
 
 mod durable;
 mod engine;
+mod flows;
+mod limits;
 mod operators;
 mod readers;
 
 pub use durable::DurableStore;
 pub use engine::{EngineStore, HeartbeatReply, WakeUp};
+pub use flows::FlowStore;
+pub use limits::LimitStore;
 pub use operators::{CancelReport, OperatorStore, RetryReport};
 pub use readers::ReadStore;
 
@@ -30,11 +35,17 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// [one task](ReadStore::task), [many](ReadStore::tasks) or
 /// [engines](ReadStore::instances).
 ///
-/// The four traits may get methods: see
+/// The six traits may get methods: see
 /// [Versions](https://github.com/task-engine/task-engine/blob/main/docs/versions.md).
-pub trait Store: EngineStore + DurableStore + ReadStore + OperatorStore {}
+pub trait Store:
+    EngineStore + DurableStore + LimitStore + FlowStore + ReadStore + OperatorStore
+{
+}
 
-impl<S: EngineStore + DurableStore + ReadStore + OperatorStore + ?Sized> Store for S {}
+impl<S> Store for S where
+    S: EngineStore + DurableStore + LimitStore + FlowStore + ReadStore + OperatorStore + ?Sized
+{
+}
 
 /// What every user of a store needs: its location, its schema and its end.
 pub trait StoreBase: fmt::Debug + Send + Sync + 'static {

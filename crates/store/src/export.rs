@@ -1,8 +1,8 @@
 //! The content of a store as lines of JSON, for backups, for other programs, and to move
 //! it to another store.
 //!
-//! A file has an [`ExportHeader`], then instances, paused queues, tasks in the order of
-//! their ids, schedules, and [`ExportCounts`] at the end, so that a truncated file is
+//! A file has an [`ExportHeader`], then instances, paused queues, limits, flows, tasks in
+//! the order of their ids, schedules, and [`ExportCounts`] at the end, so that a truncated file is
 //! recognized. The format does not depend on the store: PostgreSQL imports files of
 //! SQLite, and the other way round.
 //!
@@ -28,11 +28,15 @@ use task_engine_core::task::{TaskOptions, TaskStatus};
 
 mod durable;
 mod file;
+mod flows;
 mod import;
+mod limits;
 
 pub use durable::{SignalRecord, StepRecord, SuspendedRecord};
 pub use file::{ExportFile, InvalidLine};
+pub use flows::{DependencyRecord, FlowRecord};
 pub use import::{IdShift, ImportIds, ImportOutcome};
+pub use limits::{ClosedKeyRecord, LimitRecord};
 
 /// The version of the form that lines have.
 pub const FORMAT: u32 = 1;
@@ -47,6 +51,10 @@ pub enum ExportLine {
     Instance(Box<InstanceRecord>),
     /// A paused queue.
     PausedQueue(PausedQueueRecord),
+    /// A limit that an operator has set, or that has closed keys.
+    Limit(Box<LimitRecord>),
+    /// A flow.
+    Flow(FlowRecord),
     /// A task with its history.
     Task(Box<TaskRecord>),
     /// A task that is not in the file, because it cannot be read.
@@ -86,6 +94,10 @@ pub struct ExportHeader {
 pub struct ExportCounts {
     pub instances: u64,
     pub paused_queues: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub limits: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flows: u64,
     pub tasks: u64,
     pub schedules: u64,
 }
@@ -96,6 +108,8 @@ impl ExportCounts {
         match line {
             ExportLine::Instance(_) => self.instances += 1,
             ExportLine::PausedQueue(_) => self.paused_queues += 1,
+            ExportLine::Limit(_) => self.limits += 1,
+            ExportLine::Flow(_) => self.flows += 1,
             ExportLine::Task(_) => self.tasks += 1,
             ExportLine::Schedule(_) => self.schedules += 1,
             ExportLine::SkippedTask(_) | ExportLine::Header(_) | ExportLine::End(_) => {}
@@ -186,11 +200,17 @@ pub struct TaskRecord {
     pub steps: Vec<StepRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<SignalRecord>,
-    /// The tasks that it waits for, in order. A filter may have left them out of the file;
+    /// The children that it waits for, in order. A filter may have left them out of the file;
     /// then they count as removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<i64>,
-    /// Set while it waits for a signal or for children.
+    /// The tasks that it depends on, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<DependencyRecord>,
+    /// The attempts that had ended it when it was retried, if others depend on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reopened: Vec<i32>,
+    /// Set while it waits for a signal, for children, or for tasks that it depends on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<SuspendedRecord>,
 }
@@ -479,7 +499,7 @@ impl TaskRecord {
         if self.has_unique_key && self.unique_key().is_none() {
             return wrong("it has a unique key that its context does not name".to_owned());
         }
-        self.check_durable().or_else(wrong)
+        self.check_dependencies().and_then(|()| self.check_durable()).or_else(wrong)
     }
 
     fn has_ended(&self, attempt: i32) -> bool {
@@ -521,6 +541,10 @@ pub type ExportSink = Box<dyn FnMut(ExportLine) -> bool + Send>;
 
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// An existing field is a value, even if it is `null`.

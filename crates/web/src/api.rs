@@ -4,7 +4,9 @@ mod audit;
 mod body;
 mod creation;
 mod durable;
+mod flows;
 mod health;
+mod limits;
 mod metrics;
 mod monitoring;
 mod openapi;
@@ -43,12 +45,18 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .post("/api/v1/tasks/{id}/signals/{name}", Operator, durable::signal_task)
         .post("/api/v1/signals", Operator, durable::signal_key)
         .post("/api/v1/tasks/{id}/rerun", TaskOperation::Rerun.needs(), durable::rerun)
-        .get("/api/v1/flows/{correlation_id}", Viewer, monitoring::flow)
+        .get("/api/v1/flows", Viewer, flows::list)
+        .post("/api/v1/flows", Operator, flows::create)
+        .get("/api/v1/flows/{correlation_id}", Viewer, flows::show)
         .get("/api/v1/stats", Viewer, monitoring::stats)
         .get("/api/v1/errors", Viewer, monitoring::errors)
         .get("/api/v1/checks", Viewer, monitoring::checks)
         .get("/api/v1/events", Viewer, events::events)
         .get("/api/v1/queues", Viewer, monitoring::queues)
+        .get("/api/v1/limits", Viewer, limits::list)
+        .get("/api/v1/limits/{name}", Viewer, limits::show)
+        .put("/api/v1/limits/{name}", Operator, limits::write)
+        .post("/api/v1/limits/{name}/open", Operator, limits::open)
         .get("/api/v1/instances", Viewer, monitoring::instances)
         // Not below `schedules`: a schedule may have this name.
         .get("/api/v1/schedule-preview", Viewer, schedules::preview)
@@ -95,6 +103,7 @@ fn named_operations(mut routes: Routes) -> Routes {
         ("POST", "/api/v1/queues/{name}/pause", NamedOperation::PauseQueue),
         ("POST", "/api/v1/queues/{name}/resume", NamedOperation::ResumeQueue),
         ("POST", "/api/v1/instances/{name}/recover", NamedOperation::Recover),
+        ("DELETE", "/api/v1/limits/{name}", NamedOperation::ClearLimit),
         ("POST", "/api/v1/schedules/{name}/pause", NamedOperation::PauseSchedule),
         ("POST", "/api/v1/schedules/{name}/resume", NamedOperation::ResumeSchedule),
         ("POST", "/api/v1/schedules/{name}/run", NamedOperation::RunSchedule),

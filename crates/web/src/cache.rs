@@ -8,7 +8,10 @@ use task_engine_core::filter::Filter;
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::queue::QueueRow;
 use task_engine_core::task::TaskStatus;
+use task_engine_operations::checks::checks;
 use task_engine_operations::errors::Failures;
+use task_engine_operations::flows::{self, FlowsPage};
+use task_engine_operations::limits::{self, LimitList};
 use task_engine_operations::stats::{Stats, StatsSnapshot};
 use task_engine_store::activity::{Activity, ActivityQuery, FailureCounts};
 use task_engine_store::check::{Check, CheckDepth};
@@ -19,6 +22,8 @@ use tokio::sync::Mutex;
 
 use crate::series::Series;
 
+/// Flows on a page: the tasks of each are counted.
+pub(crate) const FLOWS_SHOWN: u32 = 30;
 /// The newest failures that are grouped for the overview.
 const FAILURES_MAX: u32 = 500;
 
@@ -72,6 +77,8 @@ pub(crate) struct DashboardCache {
     day: Cached<Series>,
     last_hour: Cached<Vec<RollupRow>>,
     stats: Cached<StatsSnapshot>,
+    limits: Cached<LimitList>,
+    flows: Cached<FlowsPage>,
 }
 
 /// The last value, and when it was read. Concurrent readers wait for one read.
@@ -148,6 +155,8 @@ impl DashboardCache {
             day: Cached::new(Duration::from_secs(60)),
             last_hour: Cached::new(Duration::from_secs(3)),
             stats: Cached::new(Duration::from_secs(3)),
+            limits: Cached::new(Duration::from_millis(900)),
+            flows: Cached::new(Duration::from_millis(900)),
         }
     }
 
@@ -167,12 +176,12 @@ impl DashboardCache {
     }
 
     pub(crate) async fn checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
-        self.checks.get(self.store.checks(CheckDepth::Quick)).await
+        self.checks.get(checks(&*self.store, CheckDepth::Quick)).await
     }
 
     /// Also opens connections and compares the schema: only on request.
     pub(crate) async fn standard_checks(&self) -> Result<Arc<Vec<Check>>, StoreError> {
-        self.standard_checks.get(self.store.checks(CheckDepth::Standard)).await
+        self.standard_checks.get(checks(&*self.store, CheckDepth::Standard)).await
     }
 
     /// The newest failures.
@@ -209,6 +218,16 @@ impl DashboardCache {
         self.stats.get(StatsSnapshot::with(&*self.store, &rollups)).await
     }
 
+    /// All limits with their use.
+    pub(crate) async fn limits(&self) -> Result<Arc<LimitList>, StoreError> {
+        self.limits.get(limits::list(&*self.store)).await
+    }
+
+    /// The newest flows with their counts.
+    pub(crate) async fn flows(&self) -> Result<Arc<FlowsPage>, StoreError> {
+        self.flows.get(flows::list(&*self.store, None, FLOWS_SHOWN)).await
+    }
+
     /// After a change: the next page shows it.
     pub(crate) async fn invalidate(&self) {
         self.now.invalidate().await;
@@ -217,5 +236,7 @@ impl DashboardCache {
         self.checks.invalidate().await;
         self.standard_checks.invalidate().await;
         self.stats.invalidate().await;
+        self.limits.invalidate().await;
+        self.flows.invalidate().await;
     }
 }

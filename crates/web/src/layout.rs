@@ -16,11 +16,13 @@ use crate::error::ApiError;
 use crate::guard::Theme;
 
 /// The pages in the order of the navigation: name, path, key after `g`.
-const PAGES: [(&str, &str, &str); 8] = [
+const PAGES: [(&str, &str, &str); 10] = [
     ("Overview", "/", "o"),
     ("Tasks", "/tasks", "t"),
+    ("Flows", "/flows", "f"),
     ("Errors", "/errors", "e"),
     ("Queues", "/queues", "q"),
+    ("Limits", "/limits", "l"),
     ("Schedules", "/schedules", "s"),
     ("Instances", "/instances", "i"),
     ("Health", "/health", "h"),

@@ -6,12 +6,15 @@
 mod once;
 
 use task_engine::{CreateError, TaskEngine};
+use task_engine_core::dependency::NewFlow;
 use task_engine_core::display::{capitalize, count};
 use task_engine_core::secret::request::CONTEXT_CREATOR;
 use task_engine_core::task::NewTask;
 use task_engine_core::unique::Creation;
+use task_engine_operations::flows::{self, FlowReport};
 use task_engine_operations::schedules::creation_outcome;
 use task_engine_operations::{Actor, AuditedOperation, OperationError, OperationReport, Operator};
+use task_engine_store::error::StoreError;
 use task_engine_store::schedules::ScheduleError;
 use task_engine_store::token::Role;
 
@@ -44,12 +47,13 @@ where
     })?)
 }
 
-/// An operation on the queue, engine, schedule or token of a name.
+/// An operation on the queue, engine, limit, schedule or token of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NamedOperation {
     PauseQueue,
     ResumeQueue,
     Recover,
+    ClearLimit,
     PauseSchedule,
     ResumeSchedule,
     RunSchedule,
@@ -75,6 +79,7 @@ impl NamedOperation {
             Self::PauseQueue => operator.pause_queue(&name).await,
             Self::ResumeQueue => operator.resume_queue(&name).await,
             Self::Recover => operator.recover(&name).await,
+            Self::ClearLimit => operator.clear_limit(&name).await,
             Self::PauseSchedule => operator.pause_schedule(&name).await,
             Self::ResumeSchedule => operator.resume_schedule(&name).await,
             Self::RunSchedule => operator.run_schedule(&name, None).await,
@@ -141,6 +146,60 @@ impl NewTasks {
             once::check(&*app.store, &creations, marks).await?;
         }
         Ok(creations)
+    }
+}
+
+/// A flow that is to be created.
+#[derive(Debug)]
+pub(crate) struct NewFlowRequest {
+    pub(crate) flow: NewFlow,
+    /// The key and the mark of the request, if it creates its flow once however often it comes.
+    pub(crate) once: Option<(String, String)>,
+}
+
+impl NewFlowRequest {
+    /// Creates it for a program; false if it exists already.
+    pub(crate) async fn create_for(
+        self,
+        app: &App,
+        actor: &Actor,
+    ) -> Result<(FlowReport, bool), ApiError> {
+        let (new, actor) = (self, actor.clone());
+        let work = app.clone();
+        Ok(uninterrupted(app, async move { new.create(&work, &actor).await }).await??)
+    }
+
+    async fn create(
+        mut self,
+        app: &App,
+        actor: &Actor,
+    ) -> Result<(FlowReport, bool), OperationError> {
+        flows::prepare(&mut self.flow, Some(&actor.name), &app.secrets().await?)?;
+        let Some((key, mark)) = &self.once else {
+            return Ok((self.store(app).await?, true));
+        };
+        once::mark_flow(&mut self.flow, key, mark)?;
+        let before = once::created_flow(&*app.store, &self.flow, mark).await?;
+        if let Some(report) = before {
+            return Ok((report, false));
+        }
+        let report = self.store(app).await?;
+        match once::undo_second_flow(&*app.store, &self.flow, &report, mark).await? {
+            Some(first) => Ok((first, false)),
+            None => Ok((report, true)),
+        }
+    }
+
+    async fn store(&self, app: &App) -> Result<FlowReport, OperationError> {
+        let created = app.store.create_flow(&self.flow).await;
+        let created = created.map_err(|error| match error {
+            // It depends on a task that does not exist.
+            StoreError::Refused(why) => {
+                OperationError::Conflict(format!("{why}; nothing was created"))
+            }
+            error => error.into(),
+        })?;
+        Ok(FlowReport::of(&self.flow, &created))
     }
 }
 

@@ -3,8 +3,10 @@
 mod audit;
 mod errors;
 pub(crate) mod events;
+mod flows;
 mod health;
 mod instances;
+mod limits;
 mod links;
 mod login;
 mod new_task;
@@ -24,7 +26,7 @@ use crate::routes::Routes;
 
 pub(crate) fn routes(routes: Routes) -> Routes {
     let routes = errors::routes(task::routes(new_task::routes(tasks::routes(routes))));
-    operations::routes(routes)
+    operations::routes(limits::routes(flows::routes(routes)))
         .open("/assets/{name}", assets::asset)
         .open("/login", login::page)
         .open_post("/login", login::log_in)

@@ -8,7 +8,7 @@ use task_engine_core::attempt::TaskError;
 use task_engine_core::display;
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::queue::REASON_BYTES_MAX;
-use task_engine_core::task::{TaskId, TaskStatus};
+use task_engine_core::task::{TaskId, TaskRow, TaskStatus};
 
 use crate::app::App;
 use crate::json_tree;
@@ -23,15 +23,26 @@ pub(crate) fn state(class: &str, label: &str) -> Markup {
     html! { span .state .(class) { (icon(class)) (label) } }
 }
 
-fn icon(class: &str) -> Markup {
-    let path = match class {
+/// The status of a task in a list: `blocked` if it waits for other tasks.
+pub(crate) fn status_of(row: &TaskRow) -> Markup {
+    if row.is_blocked { state("blocked", "blocked") } else { status(row.status) }
+}
+
+/// The path of the icon of a state, in a box of 16 by 16.
+pub(crate) fn icon_path(class: &str) -> &'static str {
+    match class {
+        "blocked" => "M4 2h8M4 14h8M5 2c0 5 6 7 6 12M11 2c0 5-6 7-6 12",
         "waiting" => "M8 3.5V8l3 2M8 1.5a6.5 6.5 0 1 1 0 13a6.5 6.5 0 1 1 0-13z",
         "running" => "M4.5 2.5l9 5.5l-9 5.5z",
         "stopped" | "good" => "M2.5 8.5l3.7 3.7l7.3-8",
         "failed" | "bad" => "M3.5 3.5l9 9M12.5 3.5l-9 9",
         "warn" => "M8 2L15 14H1zM8 6.5v3.5M8 11.6v.6",
         _ => "M3.4 12.6l9.2-9.2M8 1.5a6.5 6.5 0 1 1 0 13a6.5 6.5 0 1 1 0-13z",
-    };
+    }
+}
+
+fn icon(class: &str) -> Markup {
+    let path = icon_path(class);
     html! {
         svg viewBox="0 0 16 16" aria-hidden="true" fill="none" stroke="currentColor"
             stroke-width="2" stroke-linecap="round" stroke-linejoin="round" { path d=(path) {} }

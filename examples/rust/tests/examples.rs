@@ -168,6 +168,18 @@ fn cancel() {
 }
 
 #[test]
+fn flow() {
+    let output = run!("flow").end();
+    let expected = [
+        "alert: stock did not succeed: the warehouse is closed",
+        "first: failed",
+        "to ada: 60 orders, 50 items",
+        "then: succeeded",
+    ];
+    assert_eq!(output.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn tested() {
     assert_eq!(run!("tested").end(), "a letter to bob\n");
 }

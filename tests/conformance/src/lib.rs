@@ -17,9 +17,12 @@
 //!   [`schedule_slots`], [`unique_races`], [`watching`],
 //!   [`checks`], [`exports`], [`searches`], [`audits`], [`tokens`], [`logins`],
 //!   [`rollups`], [`completions`], [`durable_steps`], [`durable_waits`],
-//!   [`durable_children`], [`durable_races`], [`durable_exports`]: the cases, by promise;
+//!   [`durable_children`], [`durable_races`], [`durable_exports`], [`limits`],
+//!   [`limits_rates`], [`limits_order`], [`limits_set`], [`limits_views`],
+//!   [`flow_dependencies`], [`flow_conditions`], [`flow_attempts`], [`flow_repair`],
+//!   [`flow_members`], [`flow_views`], [`flow_races`]: the cases, by promise;
 //! - [`everything`]: a store with all kinds of rows;
-//! - [`fixture`], [`durable`], [`waiting`]: helpers.
+//! - [`fixture`], [`durable`], [`flow_fixture`], [`waiting`]: helpers.
 
 pub mod audits;
 pub mod cancellations;
@@ -36,9 +39,22 @@ pub mod durable_waits;
 pub mod everything;
 pub mod exports;
 pub mod fixture;
+pub mod flow_attempts;
+pub mod flow_conditions;
+pub mod flow_dependencies;
+pub mod flow_fixture;
+pub mod flow_members;
+pub mod flow_races;
+pub mod flow_repair;
+pub mod flow_views;
 pub mod flows;
 pub mod hostile;
 pub mod instances;
+pub mod limits;
+pub mod limits_order;
+pub mod limits_rates;
+pub mod limits_set;
+pub mod limits_views;
 pub mod listing;
 pub mod logins;
 mod model;
@@ -295,6 +311,74 @@ macro_rules! suite {
                 old_instances_are_removed
                 instances_with_history_stay
             }
+            limits {
+                max_holds_for_all_tasks
+                max_holds_for_each_key
+                engines_share_limit
+                every_end_frees_key
+                recovery_frees_keys
+                unknown_claims_free_keys
+                queue_limit_counts_all_classes
+                limits_apply_together
+                running_attempts_count_for_new_limit
+                limit_changes_at_run_time
+                priorities_come_first
+                plain_tasks_get_their_turn
+                paused_queue_starts_no_limited_task
+                future_limited_task_waits
+                waiting_limited_tasks_can_be_changed
+                limits_hold_under_load
+            }
+            limits_rates {
+                rate_holds_in_every_window
+                claim_reports_next_start
+                even_rate_spaces_starts
+                rate_and_max_apply_together
+                rates_apply_together
+                changed_rate_counts_again
+                closed_key_starts_nothing
+                closed_key_opens_after_its_time
+            }
+            limits_order {
+                tasks_run_in_order
+                failing_head_blocks_its_key
+                snoozed_head_blocks_its_key
+                suspended_head_blocks_its_key
+                suspended_task_frees_its_key
+                interrupted_head_stays_first
+                blocked_head_is_not_overtaken
+                holder_starts_after_limit_is_added
+                edited_holder_frees_key
+                keys_share_workers
+                weights_give_larger_shares
+                burst_hides_no_other_key
+                long_backlog_runs_in_order
+                order_holds_under_load
+            }
+            limits_set {
+                last_declaration_decides
+                declared_limit_applies
+                operator_overrides_declaration
+                wrong_limits_are_refused
+                too_many_declared_limits_are_refused
+                named_limit_applies_to_naming_tasks
+                task_names_key_of_class_limit
+                unknown_limit_is_refused
+                named_limit_applies_again
+                keys_are_values_of_any_kind
+                changed_key_parameter_applies
+                added_limit_applies_to_waiting_tasks
+                unique_limited_task_is_replaced
+            }
+            limits_views {
+                rate_has_no_holders
+                limited_tasks_are_shown_in_their_queue
+                limits_of_task_are_shown
+                waiting_holder_is_shown
+                limit_usage_is_shown
+                unused_keys_are_removed
+                limits_are_exported
+            }
             listing {
                 tasks_are_filtered_by_status
                 task_rows_agree_everywhere
@@ -309,6 +393,7 @@ macro_rules! suite {
                 scheduled_task_wakes
                 retry_wakes
                 cancel_request_wakes
+                freed_limit_wakes
                 no_wake_up_is_missed
             }
             hostile {
@@ -379,6 +464,93 @@ macro_rules! suite {
                 large_flow_is_paged
                 invalid_correlation_id_is_rejected
                 unknown_parent_is_ignored
+            }
+            flow_dependencies {
+                flow_creates_its_tasks
+                flow_inherits_correlation_id
+                single_task_depends_on_others
+                invalid_flow_creates_nothing
+                blocked_task_is_not_claimed
+                chain_runs_in_order
+                fan_in_starts_after_last
+                wide_flow_runs
+                existing_tasks_are_depended_on
+                claimed_dependency_is_noticed
+                later_attempts_know_dependents
+                retried_task_is_open_for_new_dependents
+                replaced_unique_task_is_depended_on
+                kept_unique_task_is_depended_on
+                blocked_task_keeps_its_options
+                results_of_dependencies_are_read
+            }
+            flow_conditions {
+                each_condition_follows_each_end
+                two_dependencies_follow_both_ends
+                task_is_cancelled_early
+                cancellation_reaches_end_of_chain
+                other_branches_run
+                cancelled_blocked_task_cancels_dependents
+                cancel_request_resolves_dependents
+                conditions_apply_together
+                missed_ends_are_found
+                heartbeats_alone_run_flow
+            }
+            flow_attempts {
+                interrupted_dependency_is_open
+                recovery_resolves_dependents
+                durable_task_in_flow_waits_for_children
+                signal_does_not_start_blocked_task
+                blocked_tasks_of_many_classes_start
+                limits_apply_after_dependencies
+                limited_task_is_depended_on
+                paused_queue_holds_dependents
+            }
+            flow_repair {
+                retry_restores_cancelled_tasks
+                restored_task_is_cancelled_again
+                retry_restores_if_all_may_succeed
+                retry_keeps_cancelled_by_operator
+                blocked_task_waits_for_retried_one
+                started_task_is_left_alone
+                cancelled_blocked_task_runs_again
+                blocked_task_is_not_retried
+                whole_flow_is_retried
+                edited_task_stays_blocked
+                needed_task_is_not_deleted
+                retention_keeps_dependencies
+            }
+            flow_members {
+                members_join_running_task
+                failed_member_decides_callbacks
+                restored_callback_waits_for_new_members
+                members_add_members
+                members_need_dependents
+                ended_attempt_adds_no_members
+                invalid_members_are_refused
+                unique_member_is_awaited
+                large_batch_runs
+                members_join_during_ends
+                members_and_recovery_agree
+            }
+            flow_views {
+                flows_are_listed
+                flow_counts_stop_at_limit
+                flow_may_grow
+                blocked_rows_agree_everywhere
+                blocked_tasks_are_not_due
+                removed_dependency_is_listed
+                open_flow_is_exported
+                dependency_outside_export_counts_removed
+            }
+            flow_races {
+                concurrent_ends_are_resolved
+                early_cancellation_is_not_missed
+                creation_and_end_agree
+                retry_during_cancellation_restores
+                retry_and_end_agree
+                removal_and_creation_agree
+                concurrent_creators_share_dependencies
+                random_flows_follow_their_policy
             }
 
             schedules {

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use task_engine_core::limit::{ClosedKey, LimitOptions};
 use task_engine_store::contract::CancelReport;
 use task_engine_store::contract::{Store, WakeUp};
 use task_engine_store::error::StoreError;
@@ -11,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::TestDatabase;
 use crate::fixture::{Fixture, TestEngine, WORK, new_task};
+use crate::limits::limit_work;
 use crate::waiting::{wait_for, within};
 
 /// The time limit for a wake-up.
@@ -97,6 +99,47 @@ pub async fn cancel_request_wakes(db: &dyn TestDatabase) {
     let reports = operator.store.cancel(&[id]).await.expect("cancel");
     assert_eq!(reports, [CancelReport::Requested]);
     listener.hears(WakeUp::Cancel).await;
+}
+
+/// The end of an attempt that held a key wakes engines on all handles, and so does a limit
+/// that is raised or cleared, and a key that is opened.
+pub async fn freed_limit_wakes(db: &dyn TestDatabase) {
+    let fixture = Fixture::open(db).await;
+    limit_work(&fixture, LimitOptions::max(1)).await;
+    fixture.create_work(9).await;
+    let mut engine = fixture.engine("sleeper").await;
+    let holds = engine.claim_all(10).await;
+    assert_eq!(holds.len(), 1, "the engine is idle because of the limit");
+    let key = holds[0].task.limited.as_ref().expect("limits").lane_key.0[0].clone();
+    let (own, other) =
+        (Listener::begin(fixture.store.clone()).await, Listener::begin(db.open().await).await);
+    let listeners = [own, other];
+    for event in ["end", "raise", "open", "clear"] {
+        if event == "open" {
+            let closed_for = Duration::from_secs(3600);
+            let (limit, key) = (key.0, key.1.clone());
+            let closed = ClosedKey { limit, key, closed_for, reason: "busy".to_owned() };
+            fixture.store.close_limit_keys(&[closed]).await.expect("close");
+        }
+        engine.claim_all(10).await;
+        listeners.iter().for_each(Listener::forget);
+        match event {
+            "end" => {
+                assert_eq!(engine.record(&[holds[0].succeeds()]).await, []);
+                fixture.store.wake_limited().await.expect("wake_limited");
+            }
+            "raise" => {
+                limit_work(&fixture, LimitOptions::max(3)).await;
+            }
+            "open" => assert!(fixture.store.open_limit_key(WORK, "").await.expect("open")),
+            _ => {
+                fixture.store.clear_limit(WORK).await.expect("clear");
+            }
+        }
+        for listener in &listeners {
+            listener.hears(WakeUp::Work).await;
+        }
+    }
 }
 
 /// A task that was created before the first wake-up is found by the claim after it: there

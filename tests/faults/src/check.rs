@@ -2,6 +2,8 @@
 //! lines that tasks wrote to a file, and the store.
 
 mod durable;
+mod flows;
+mod limits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,6 +14,8 @@ use task_engine_store::export::{ExecutionRecord, InstanceRecord, TaskRecord};
 
 pub use self::durable::DurableEvidence;
 use self::durable::check_durable;
+use self::flows::check_flows;
+use self::limits::check_limits;
 use crate::commands::RETRIES;
 use crate::history::{History, exception_of};
 use crate::witness::{ObservedAttempt, Witness};
@@ -29,6 +33,10 @@ pub struct Evidence {
     pub before: Vec<History>,
     /// Processes that ended, and a time when they still ran.
     pub dead: HashMap<u32, Option<i64>>,
+    /// When processes were suspended, and when they continued.
+    pub suspended: HashMap<u32, Vec<(i64, i64)>>,
+    /// Whether tasks have the limits of [`crate::limits`].
+    pub limited: bool,
     /// Workers of each process.
     pub workers: HashMap<u32, usize>,
     /// Tasks that an operator has retried, and how often.
@@ -61,6 +69,8 @@ pub fn broken(evidence: &Evidence) -> Vec<String> {
     check_keys(evidence, &mut broken);
     check_slots(&evidence.history, &mut broken);
     check_durable(evidence, &mut broken);
+    check_limits(evidence, &mut broken);
+    check_flows(evidence, &mut broken);
     broken
 }
 
@@ -71,7 +81,7 @@ fn check_task(evidence: &Evidence, task: &TaskRecord, broken: &mut Vec<String>) 
         say(format!("I8: task {id} is still {}", task.status));
     }
     let ends = task.executions.iter().filter(|e| e.ends_task.is_some()).count();
-    let allowed = 1 + evidence.requeued.get(&id).copied().unwrap_or(0);
+    let allowed = 1 + evidence.requeued.get(&id).copied().unwrap_or(0) + restored(task);
     if ends == 0 || ends > allowed {
         say(format!("I2: task {id} has ended {ends} times, not 1 to {allowed}"));
     }
@@ -96,6 +106,12 @@ fn check_task(evidence: &Evidence, task: &TaskRecord, broken: &mut Vec<String>) 
             ));
         }
     }
+}
+
+/// How often a task was cancelled because of another one, and restored by its retry.
+fn restored(task: &TaskRecord) -> usize {
+    let Some((_, before)) = task.executions.split_last() else { return 0 };
+    before.iter().filter(|one| exception_of(one) == TaskError::DEPENDENCY_FAILED).count()
 }
 
 /// I6: crashes count, releases and snoozes do not.

@@ -51,6 +51,8 @@ pub struct ProducerConfig {
     pub spec: TaskSpec,
     /// Each task has one of this many unique keys.
     pub keys: Option<u64>,
+    /// The tasks have limits: see [`crate::limits`].
+    pub limited: bool,
 }
 
 /// A sender of signals. It exits after the signals of this many tasks.
@@ -77,6 +79,9 @@ pub struct TaskSpec {
     /// Only in this many first attempts; in all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<i32>,
+    /// The key of its limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customer: Option<String>,
 }
 
 /// The effect of a task on its engine, or on itself.

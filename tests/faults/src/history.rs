@@ -39,6 +39,8 @@ impl History {
             ExportLine::SkippedTask(_)
             | ExportLine::Header(_)
             | ExportLine::PausedQueue(_)
+            | ExportLine::Limit(_)
+            | ExportLine::Flow(_)
             | ExportLine::End(_) => {}
         }
     }

@@ -14,6 +14,7 @@
 //! - [`check`]: the promises, from [`witness`] and [`step_witness`] (files that
 //!   tasks write to), [`history`] (the store) and the confirmed ids of producers;
 //! - [`harness`]: processes, the proxy, volumes, and resource usage;
+//! - [`limits`]: the limits of tasks, and tasks that have them;
 //! - [`engine`], [`durable`], [`producer`], [`signaller`], [`commands`]: the program
 //!   `fault-engine`.
 
@@ -23,6 +24,7 @@ pub mod durable;
 pub mod engine;
 pub mod harness;
 pub mod history;
+pub mod limits;
 pub mod producer;
 pub mod registry;
 pub mod run;

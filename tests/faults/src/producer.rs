@@ -9,6 +9,7 @@ use task_engine::{NewTask, Store, TaskEngine, TaskId};
 
 use crate::commands::ProducerConfig;
 use crate::engine::open;
+use crate::limits::limited_task;
 use crate::witness::append_line;
 
 /// Creates tasks until enough are confirmed. Failed calls are repeated. The first call
@@ -26,9 +27,12 @@ pub async fn run(config: ProducerConfig) -> Result<(), String> {
     let mut confirmed = 0;
     while confirmed < config.count {
         let batch = config.batch.min(config.count - confirmed);
-        let task =
-            || config.keys.map_or_else(|| config.spec.task(), |n| config.spec.task_with_key(n));
-        let tasks: Vec<NewTask> = std::iter::repeat_with(task).take(batch).collect();
+        let task = |number| match config.keys {
+            _ if config.limited => limited_task(number, &config.spec),
+            Some(keys) => config.spec.task_with_key(keys),
+            None => config.spec.task(),
+        };
+        let tasks: Vec<NewTask> = (confirmed..confirmed + batch).map(task).collect();
         match client.create_many(&tasks).await {
             Ok(ids) => {
                 confirmed += ids.len();

@@ -20,7 +20,15 @@
 //! - **I14** a durable task receives the signal that was accepted, and no other;
 //! - **I15** a sleep does not end early, and it ends;
 //! - **I16** children are created once, and their parent continues after all of them, with
-//!   their results.
+//!   their results;
+//! - **I17** no key of a limit has more running attempts in live engines than the limit
+//!   allows;
+//! - **I18** no key has more starts in any window than its rate allows;
+//! - **I19** the tasks of a key in order run one at a time, in order;
+//! - **I20** a task of a flow starts or is cancelled as follows from the ends of those that it
+//!   depends on, and not before them;
+//! - **I21** a task of a flow runs again only after a recorded loss of its attempt, or an
+//!   operator's retry.
 
 use std::fmt;
 
@@ -564,6 +572,50 @@ pub const FAULTS: &[Fault] = &[
             s::durable::killed_after_each_write,
         )]),
     },
+    Fault {
+        id: "F43",
+        title: "engines die, or seem to, while tasks have limits",
+        how: "`kill -9` of random engines, SIGSTOP for up to two leases; tasks with a maximum for each key, with a rate, and in order",
+        promises: "I1–I9, I17–I19",
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "limited_kill_storm",
+            100,
+            s::limits::limited_kill_storm,
+        )]),
+    },
+    Fault {
+        id: "F44",
+        title: "connections and the server fail while tasks have limits",
+        how: "a TCP proxy: delay, stall, replies held back, reset, cut; an immediate stop and `kill -9` of the postmaster",
+        promises: "I1–I9, I17–I19",
+        coverage: Coverage::Scenarios(&[
+            on(POSTGRES, "limited_bad_line", 50, s::limits::limited_bad_line),
+            on(POSTGRES, "limited_crash", 20, s::limits::limited_crash),
+        ]),
+    },
+    Fault {
+        id: "F45",
+        title: "a pooler in between, and clocks of engines that step, while tasks have limits",
+        how: "pgbouncer in transaction mode with two connections for all, an engine is killed; libfaketime on one of two engines: +120 s, −300 s, +1 h",
+        promises: "I1–I9, I17–I19",
+        coverage: Coverage::Scenarios(&[
+            on(POSTGRES, "limited_pooler", 5, s::limits::limited_pooler),
+            on(POSTGRES, "limited_clock_steps", 5, s::limits::limited_clock_steps),
+        ]),
+    },
+    Fault {
+        id: "F46",
+        title: "engines die between the end of a task and the start of those that depend on it",
+        how: "`kill -9` within milliseconds of an end, on PostgreSQL also while the rows of blocked tasks are locked; random flows of 30 tasks with all conditions and random failures, then a retry of what failed",
+        promises: "I1–I9, I20, I21",
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "flow_kill_storm",
+            100,
+            s::flows::flow_kill_storm,
+        )]),
+    },
 ];
 
 #[cfg(test)]
@@ -575,7 +627,7 @@ mod tests {
     #[test]
     fn fault_ids_are_complete_and_ordered() {
         let ids: Vec<String> = FAULTS.iter().map(|fault| fault.id.to_owned()).collect();
-        let expected: Vec<String> = (1..=42).map(|number| format!("F{number}")).collect();
+        let expected: Vec<String> = (1..=46).map(|number| format!("F{number}")).collect();
         assert_eq!(ids, expected);
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use task_engine::Schedule;
+use task_engine::limit::Limit;
 use task_engine_core::display::{count, span};
 
 use crate::console::Console;
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// The same, as for `start`
     #[arg(long, value_name = "FILE", conflicts_with = "file", hide = true)]
     config: Option<PathBuf>,
-    /// One JSON document: {"file", "classes": […], "schedules": […],
+    /// One JSON document: {"file", "classes": […], "schedules": […], "limits": […],
     /// "errors": [{"line", "column", "message"}]}
     #[arg(long)]
     json: bool,
@@ -46,12 +47,16 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
         Err(errors) => (Config::default(), errors),
     };
     let classes = &config.classes;
+    let of_classes =
+        classes.iter().flat_map(|one| one.limits.iter().map(|limit| limit.of_class(&one.class)));
+    let limits: Vec<Limit> = of_classes.chain(config.limits.iter().cloned()).collect();
     let mut out = console.results();
     if args.json {
         let document = json!({
             "file": file.display().to_string(),
             "classes": classes.iter().map(class).collect::<Vec<_>>(),
             "schedules": config.schedules.iter().map(schedule).collect::<Vec<_>>(),
+            "limits": limits.iter().map(|limit| json!(limit)).collect::<Vec<_>>(),
             "errors": errors.iter().map(error).collect::<Vec<_>>(),
         });
         write_json_line(&mut out, &document)?;
@@ -71,7 +76,11 @@ pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
         0 => String::new(),
         number => format!(", {}", count(number, "schedule")),
     };
-    console.message(format_args!("{}: {classes}{schedules}, no errors", file.display()));
+    let limits = match limits.len() {
+        0 => String::new(),
+        number => format!(", {}", count(number, "limit")),
+    };
+    console.message(format_args!("{}: {classes}{schedules}{limits}, no errors", file.display()));
     Ok(())
 }
 

@@ -2,24 +2,29 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
 use task_engine::{NewTask, Store, TaskId};
+use task_engine_core::dependency::{DependencyCondition, InvalidFlow, NewFlow};
 use task_engine_core::display::{capitalize, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
+use task_engine_core::parse::duration_with_unit;
 use task_engine_core::suggest::nearest;
 use task_engine_core::task::Due;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, Requirements, no_candidate};
 
+use super::flow::flow_error;
 use crate::console::{Console, now, quoted};
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables::{self, ConfigPurpose};
 use crate::parameters;
-use crate::times::{DueArgs, duration};
+use crate::times::{duration, future_time};
 
 /// Create a task, or many
 ///
@@ -35,8 +40,22 @@ pub(crate) struct Arguments {
     /// input [default: {}]
     #[arg(value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
     parameters: Option<String>,
-    #[command(flatten)]
-    due: DueArgs,
+    /// The earliest time it may run: 2026-12-24T18:00:00Z, "2026-12-24 18:00" (local
+    /// time) or 18:00 (the next time it is)
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| future_time(text, &now()))]
+    at: Option<Timestamp>,
+    /// The tasks that must succeed before it starts: 17, or 17,18; or the duration
+    /// from now after which it may run, with its unit: 0s, 10m, 1h30m. May be repeated
+    #[arg(long, value_name = "ID|DURATION", value_parser = After::parse,
+          allow_hyphen_values = true)]
+    after: Vec<After>,
+    /// The tasks that must have ended before it starts, whatever their status
+    #[arg(long, value_name = "ID", value_delimiter = ',', allow_negative_numbers = true)]
+    after_end: Vec<TaskId>,
+    /// The tasks of which one must fail before it starts; if all succeed, it is
+    /// cancelled
+    #[arg(long, value_name = "ID", value_delimiter = ',', allow_negative_numbers = true)]
+    after_failure: Vec<TaskId>,
     /// How many tasks to create, all or none
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i64).range(1..=COUNT_MAX))]
@@ -60,6 +79,10 @@ pub(crate) struct Arguments {
     /// replace-parameters or replace-time
     #[arg(long, value_name = "ACTION", requires = "unique", default_value = "keep")]
     on_conflict: OnConflict,
+    /// A limit that applies to it, with its key; without a key, the parameter that the
+    /// limit names. May be given up to three times
+    #[arg(long = "limit", value_name = "NAME[=KEY]")]
+    limits: Vec<String>,
     /// The correlation id of its flow [default: a new flow]
     #[arg(long, value_name = "TEXT")]
     correlation: Option<String>,
@@ -69,6 +92,62 @@ pub(crate) struct Arguments {
     /// Do not create or update the tables
     #[arg(long)]
     no_migrate: bool,
+}
+
+/// What a task comes after.
+#[derive(Debug, Clone)]
+enum After {
+    Tasks(Vec<TaskId>),
+    Wait(Duration),
+}
+
+impl After {
+    fn parse(text: &str) -> Result<Self, String> {
+        let is_ids = |c: char| c.is_ascii_digit() || c == ',' || c == ' ';
+        if !text.is_empty() && text.chars().all(is_ids) {
+            let id = |part: &str| part.trim().parse::<TaskId>().map_err(|why| why.to_string());
+            return text.split(',').map(id).collect::<Result<_, _>>().map(Self::Tasks);
+        }
+        duration_with_unit(text)
+            .map(Self::Wait)
+            .map_err(|why| format!("{why}; or write ids of tasks, like 17 or 17,18"))
+    }
+}
+
+impl Arguments {
+    /// When it is due, if that is given.
+    fn due(&self) -> Result<Option<Due>, CliError> {
+        let waits: Vec<_> = self
+            .after
+            .iter()
+            .filter_map(|after| match after {
+                After::Wait(wait) => Some(Due::After(*wait)),
+                After::Tasks(_) => None,
+            })
+            .collect();
+        match (self.at, &waits[..]) {
+            (Some(_), [_, ..]) => {
+                let why = "--at cannot be used with a duration in --after; give one of them";
+                Err(CliError::Usage(why.to_owned()))
+            }
+            (_, [_, _, ..]) => {
+                Err(CliError::Usage("--after has several durations; give one".to_owned()))
+            }
+            (at, waits) => Ok(at.map(Due::At).or(waits.first().copied())),
+        }
+    }
+
+    /// The tasks that it depends on.
+    fn dependencies(&self) -> Vec<(TaskId, DependencyCondition)> {
+        let after = self.after.iter().filter_map(|after| match after {
+            After::Tasks(ids) => Some(ids.iter().copied()),
+            After::Wait(_) => None,
+        });
+        let success = after.flatten().map(|id| (id, DependencyCondition::Success));
+        let end = self.after_end.iter().map(|id| (*id, DependencyCondition::End));
+        let failure = self.after_failure.iter().map(|id| (*id, DependencyCondition::Failure));
+        success.chain(end).chain(failure).collect()
+    }
 }
 
 fn scope(text: &str) -> Result<Scope, String> {
@@ -84,6 +163,7 @@ fn scope(text: &str) -> Result<Scope, String> {
 const EXAMPLES: &str = r#"Examples (an engine started with --samples runs WaitingTask):
   task-engine create WaitingTask '{"waiting_time": 2}'
   task-engine create WaitingTask @parameters.json --at 18:00
+  task-engine create WaitingTask --after 17 --after-end 18,19
   task-engine create WaitingTask --after 5m --unique nap --on-conflict replace
   echo '{"waiting_time": 0.1}' | task-engine create WaitingTask - --count 1000"#;
 
@@ -97,6 +177,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     // The input is checked before the database is opened.
     let (queue, priority, secret) = lane(&args)?;
     let (mut task, due) = task(console, &args, &queue, priority, &secret)?;
+    let dependencies = args.dependencies();
+    if !dependencies.is_empty() {
+        check_dependent(&args, &task, &dependencies)?;
+    }
     let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
     let store = console.database()?.open(access).await?;
     console.message(format_args!("Database: {}", store.location()));
@@ -108,6 +192,16 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let known = task_engine_operations::redaction::secrets(&*store).await?.of_class(&args.class);
     parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;
     task = task.secret(&known).map_err(|error| CliError::Usage(error.to_string()))?;
+    if !dependencies.is_empty() {
+        let flow = NewFlow::of_task(task, &dependencies).map_err(invalid_flow)?;
+        let created = store.create_flow(&flow).await.map_err(flow_error)?;
+        let after = count(flow.tasks[0].dependencies.len(), "task");
+        let due = due.map_or_else(String::new, |due| format!(", due {due}"));
+        console.message(format_args!("Created 1 task, which starts after {after}{due}:"));
+        print_ids(&created.ids, console.results())?;
+        let wanted = Requirements { class: &args.class, queue: &queue, priority };
+        return print_obstacles(console, &*store, wanted, 1).await;
+    }
     let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];
     let creations = store.create_each(&tasks).await?;
     drop(tasks);
@@ -131,6 +225,26 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     print_ids(&ids, console.results())?;
     let wanted = Requirements { class: &args.class, queue: &queue, priority };
     print_obstacles(console, &*store, wanted, ids.len()).await
+}
+
+/// Refuses what cannot be created, before a database is opened.
+fn check_dependent(
+    args: &Arguments,
+    task: &NewTask,
+    dependencies: &[(TaskId, DependencyCondition)],
+) -> Result<(), CliError> {
+    if args.count > 1 {
+        return Err(CliError::Usage(
+            "--count cannot be used with tasks in --after; write them as a flow (task-engine flow run --help)"
+                .to_owned(),
+        ));
+    }
+    NewFlow::of_task(task.clone(), dependencies).map(drop).map_err(invalid_flow)
+}
+
+#[allow(clippy::needless_pass_by_value)] // For `map_err`.
+fn invalid_flow(error: InvalidFlow) -> CliError {
+    CliError::Usage(escape(&error.to_string()).into_owned())
 }
 
 /// Warns if no engine can run the task, its class looks mistyped, or its queue is
@@ -203,7 +317,7 @@ fn task(
         let unique = Unique::by(key).scope(args.unique_scope).on_conflict(args.on_conflict);
         task = task.unique(unique).map_err(wrong)?;
     }
-    task.due = args.due.due().unwrap_or_default();
+    task.due = args.due()?.unwrap_or_default();
     let due = match task.due {
         Due::Now => None,
         Due::At(time) => {
@@ -214,6 +328,12 @@ fn task(
     };
     if let Some(id) = &args.correlation {
         task = task.correlation(id).map_err(wrong)?;
+    }
+    for limit in &args.limits {
+        task = match limit.split_once('=') {
+            Some((name, key)) => task.limit(name, key).map_err(wrong)?,
+            None => task.limit_named(limit).map_err(wrong)?,
+        };
     }
     if let Some(traceparent) = &args.traceparent {
         task = task.traceparent(traceparent).map_err(wrong)?;

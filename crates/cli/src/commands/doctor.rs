@@ -4,6 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use task_engine_core::display::count;
+use task_engine_operations::checks::checks;
 use task_engine_store::check::{Check, CheckDepth, Verdict};
 
 use crate::console::Console;
@@ -37,7 +38,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let database = console.database()?;
     let (location, checks) = match database.open(OpenMode::MustExist).await {
         Ok(store) => {
-            let checks = match store.checks(depth).await {
+            let checks = match checks(&*store, depth).await {
                 Ok(checks) => checks,
                 Err(error) => vec![unreachable(&error.to_string())],
             };

@@ -8,6 +8,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use task_engine::{Json, TaskId, TaskStatus};
 use task_engine_core::attempt::TaskError;
+use task_engine_core::dependency::DependencyCondition;
 use task_engine_core::display::{
     StepEntry, cancel_history_text, clock, clock_and_relative, count, outcome_text, relative, span,
     step_timeline,
@@ -19,6 +20,7 @@ use task_engine_core::secret::Redactor;
 use task_engine_core::task::{ExecutionRow, TaskDetails};
 use task_engine_core::task::{ExecutionStatus, LateResult};
 use task_engine_core::unique;
+use task_engine_operations::flows::{RelatedTask, TASK_RELATIONS_SHOWN, TaskRelations};
 use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, why};
 use task_engine_store::contract::Store;
@@ -53,6 +55,8 @@ pub(crate) struct Arguments {
 struct TaskOutput<'a> {
     #[serde(flatten)]
     task: &'a TaskDetails,
+    #[serde(flatten)]
+    relations: &'a TaskRelations,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     steps: &'a [StepEntry],
     log: &'a [LogRow],
@@ -62,6 +66,8 @@ struct TaskOutput<'a> {
 
 /// How many of its steps are shown.
 const STEPS_SHOWN: usize = 20;
+/// How many tasks that it depends on are named.
+const RELATED_SHOWN: usize = 5;
 /// How many lines of its log are shown.
 const LINES_SHOWN: u32 = 20;
 
@@ -84,15 +90,22 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let mut steps = store.steps(args.id).await?;
     secrets.steps(&mut steps);
     let steps = step_timeline(&steps, task.row.status);
+    let relations = TaskRelations::read(&*store, args.id, TASK_RELATIONS_SHOWN).await?;
     if args.json {
         let engine_state = engine_state(&*store, &task).await?;
-        let whole = TaskOutput { task: &task, steps: &steps, log: &log, engine_state };
+        let whole = TaskOutput {
+            task: &task,
+            relations: &relations,
+            steps: &steps,
+            log: &log,
+            engine_state,
+        };
         return console.print_json([whole]);
     }
     let reasons = why_unfinished(&*store, &task).await?;
     let more = console.command(&format!("logs {}", args.id));
     let mut page = TaskPage { out: console.results(), now: now(), log: &log, more };
-    page.print(&task, &reasons)?;
+    page.print(&task, &relations, &reasons)?;
     page.steps(&steps, &console.command(&format!("steps {}", args.id)))?;
     page.out.flush()?;
     if args.follow {
@@ -175,7 +188,12 @@ struct TaskPage<'a, W> {
 }
 
 impl<W: Write> TaskPage<'_, W> {
-    fn print(&mut self, task: &TaskDetails, reasons: &[String]) -> io::Result<()> {
+    fn print(
+        &mut self,
+        task: &TaskDetails,
+        relations: &TaskRelations,
+        reasons: &[String],
+    ) -> io::Result<()> {
         let row = &task.row;
         writeln!(self.out, "Task {}: {}, {}", row.id, escape(&row.class), row.status.explained())?;
         for (at, reason) in reasons.iter().enumerate() {
@@ -200,6 +218,8 @@ impl<W: Write> TaskPage<'_, W> {
         }
         self.field("attempts", &format!("{}, retry number {}", row.attempts, row.retry_number))?;
         self.field("flow", &flow(task))?;
+        self.related("after", &relations.dependencies)?;
+        self.related("before", &relations.dependents)?;
         self.json("parameters", &task.parameters)?;
         if task.context.as_str() != "{}" {
             self.json("context", &task.context)?;
@@ -212,6 +232,29 @@ impl<W: Write> TaskPage<'_, W> {
             self.late(late, ended.and_then(|execution| execution.error.as_ref()))?;
         }
         Ok(())
+    }
+
+    /// Tasks that it depends on, or that depend on it.
+    fn related(&mut self, name: &str, tasks: &[RelatedTask]) -> io::Result<()> {
+        let one = |task: &RelatedTask| {
+            let name = task.name.as_ref().map(|name| format!("{} ", summary(name, 40)));
+            let condition = match task.condition {
+                DependencyCondition::End => ", its end",
+                DependencyCondition::Failure => ", a failure",
+                _ => "",
+            };
+            let status = task.status.map_or("removed", TaskStatus::as_str);
+            format!("{}(task {}, {status}{condition})", name.unwrap_or_default(), task.id)
+        };
+        let shown = tasks.iter().take(RELATED_SHOWN).map(one).collect::<Vec<_>>();
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let more = match tasks.len().saturating_sub(RELATED_SHOWN) {
+            0 => String::new(),
+            more => format!(", and {more} or more others"),
+        };
+        self.field(name, &format!("{}{more}", shown.join(", ")))
     }
 
     /// The newest steps of a durable task.

@@ -105,6 +105,7 @@ const EXAMPLE: &str = r#"Example of task-engine.toml:
   [class.hello]                     # one process a task
   command = ["./hello.py"]
   timeout = "30s"
+  limit = 2                         # two at a time, over all engines
 
   [worker.python]                   # processes that stay, for several classes
   command = ["python3", "-u", "worker.py"]
@@ -181,6 +182,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     engine = executables::handle_executables(engine, &config.classes);
     for schedule in config.schedules {
         engine = engine.schedule(schedule);
+    }
+    for limit in config.limits {
+        engine = engine.limit(limit);
     }
     if config.classes.is_empty() && !args.samples {
         tracing::warn!(

@@ -105,6 +105,9 @@ pub(crate) fn lines(tasks: &[FoundTask], now: Timestamp) -> String {
 
 fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
     let when = match row.status {
+        TaskStatus::Waiting if row.is_blocked && row.scheduled_at <= now => {
+            "after other tasks".to_owned()
+        }
         TaskStatus::Waiting => format!("due {}", relative(row.scheduled_at, now)),
         TaskStatus::Running => {
             format!("for {}", span(now.duration_since(row.updated_at).unsigned_abs()))
@@ -115,7 +118,7 @@ fn line(row: &TaskRow, now: Timestamp) -> Vec<String> {
     vec![
         row.id.to_string(),
         summary(&row.class, 50),
-        row.status.to_string(),
+        if row.is_blocked { "blocked".to_owned() } else { row.status.to_string() },
         row.attempts.to_string(),
         when,
         error.unwrap_or_default(),

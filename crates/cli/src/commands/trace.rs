@@ -8,7 +8,10 @@ use clap::Args;
 use task_engine::{TaskId, TaskStatus};
 use task_engine_core::display::{count, span};
 use task_engine_core::flow::{FlowPage, FlowTask};
+use task_engine_operations::flows::dependencies;
 use task_engine_store::contract::Store;
+
+use self::tree::Dependencies;
 
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
@@ -38,7 +41,9 @@ pub(crate) struct Arguments {
 }
 
 /// All of them are held in memory, to make a tree of them.
-const LIMIT_MAX: u32 = 100_000;
+pub(super) const LIMIT_MAX: u32 = 100_000;
+/// So many dependencies of a flow are read.
+const DEPENDENCIES_MAX: usize = 1_000_000;
 /// How many tasks are read at a time.
 const PAGE: u32 = 500;
 
@@ -53,13 +58,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             store.location()
         )));
     }
+    let ids: Vec<TaskId> = tasks.iter().map(|task| task.row.id).collect();
+    let dependencies = Dependencies::of(dependencies(&*store, &ids, DEPENDENCIES_MAX).await?);
     let order = tree::order(&tasks);
     let mut out = console.results();
     if args.json {
-        tree::write_json(&mut out, &correlation_id, &tasks, &order, more)?;
+        tree::write_json(&mut out, &correlation_id, &tasks, &dependencies, &order, more)?;
     } else {
         writeln!(out, "{}", heading(&correlation_id, &tasks, more))?;
-        tree::write_text(&mut out, &tasks, &order, named, now().timestamp())?;
+        tree::write_text(&mut out, &tasks, &dependencies, &order, named, now().timestamp())?;
     }
     out.flush()?;
     if more {
@@ -125,11 +132,16 @@ async fn read(
 }
 
 fn heading(correlation_id: &str, tasks: &[FlowTask], more: bool) -> String {
+    let blocked = tasks.iter().filter(|task| task.row.is_blocked).count();
     let statuses = TaskStatus::ALL.iter().filter_map(|status| {
-        let number = tasks.iter().filter(|task| task.row.status == *status).count();
+        let mut number = tasks.iter().filter(|task| task.row.status == *status).count();
+        if *status == TaskStatus::Waiting {
+            number -= blocked;
+        }
         (number > 0).then(|| format!("{number} {status}"))
     });
-    let statuses = statuses.collect::<Vec<_>>().join(", ");
+    let blocked = (blocked > 0).then(|| format!("{blocked} blocked"));
+    let statuses = blocked.into_iter().chain(statuses).collect::<Vec<_>>().join(", ");
     let begun = tasks.iter().map(|task| task.row.created_at).min();
     let over = tasks.iter().all(|task| is_over(task.row.status));
     let ended = tasks.iter().map(|task| task.row.updated_at).max();

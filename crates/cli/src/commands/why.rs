@@ -50,7 +50,7 @@ struct ReasonOutput<'a> {
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
     let store = console.open().await?;
-    let Some(Explanation { task, at, reasons }) = why(&*store, args.id).await? else {
+    let Some(Explanation { task, at, reasons, .. }) = why(&*store, args.id).await? else {
         return Err(no_such_task(args.id, &*store));
     };
     let row = &task.row;

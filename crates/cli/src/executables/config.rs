@@ -1,11 +1,12 @@
 //! `task-engine.toml`: which executable runs for which class, and how; regular
-//! tasks; and the database.
+//! tasks; limits; and the database.
 //!
 //! serde reads the file (`file`) and stops at the first value that it cannot read.
 //! The checks here then report all that is wrong with the values. Every error has
 //! its line and column; no database is needed.
 
 mod file;
+mod limits;
 mod programs;
 mod schedules;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use task_engine::limit::{ClassLimit, Limit};
 use task_engine::{RetryRule, Schedule, TaskOptions};
 use task_engine_core::json::BYTES_MAX;
 use task_engine_core::progress::LINES_MAX;
@@ -28,7 +30,8 @@ use self::file::{
     ClassTable, Concurrency, ConfigFile, ConfigText, DatabaseOnly, ModeName, Processes, RetryTable,
     SpannedName, Texts, WorkerTable,
 };
-pub(super) use self::programs::ATTEMPT_VARIABLES;
+use self::limits::FileLimits;
+pub(super) use self::programs::{ATTEMPT_VARIABLES, DEPENDENCIES_VARIABLE};
 use crate::database::Database;
 
 /// The file that is read if none is named.
@@ -45,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) database: Option<String>,
     pub(crate) classes: Vec<Executable>,
     pub(crate) schedules: Vec<Schedule>,
+    /// The limits of queues, and those that tasks name.
+    pub(crate) limits: Vec<Limit>,
 }
 
 /// A class and the executable that runs for it.
@@ -62,6 +67,7 @@ pub(crate) struct Executable {
     pub(crate) log_lines: usize,
     /// The paths of parameters that are not shown.
     pub(crate) secret: Vec<String>,
+    pub(crate) limits: Vec<ClassLimit>,
 }
 
 /// How an executable gets its tasks.
@@ -115,6 +121,7 @@ impl Executable {
             result_bytes: BYTES_MAX,
             log_lines: LINES_MAX,
             secret: Vec::new(),
+            limits: Vec::new(),
         }
     }
 
@@ -134,6 +141,7 @@ impl Executable {
         }
         options.priority = self.priority;
         options.secret.clone_from(&self.secret);
+        options.limits.clone_from(&self.limits);
         options
     }
 }
@@ -237,11 +245,12 @@ impl Checker<'_> {
         for (name, table) in &file.worker {
             self.worker(name, table, &mut workers);
         }
-        let mut classes = Vec::new();
+        let (mut classes, mut limits) = (Vec::new(), FileLimits::default());
         for (name, table) in &file.class {
             self.class_name(name.get_ref(), name.span());
-            classes.extend(self.class(name, table, &mut workers));
+            classes.extend(self.class(name, table, &mut workers, &mut limits));
         }
+        let limits = self.other_limits(&file.queue, &file.limit, &mut limits);
         for name in file.worker.keys() {
             if !workers.of_class.values().any(|worker| worker == name.get_ref()) {
                 let message = format!(
@@ -261,7 +270,7 @@ impl Checker<'_> {
         let schedules = file.schedule.iter();
         let schedules =
             schedules.filter_map(|(name, table)| self.schedule(name, table, &classes)).collect();
-        Config { database, classes, schedules }
+        Config { database, classes, schedules, limits }
     }
 
     /// The URL of the database. A path is relative to the folder of the file.
@@ -339,10 +348,12 @@ impl Checker<'_> {
         name: &SpannedName,
         table: &ClassTable,
         workers: &mut Workers,
+        limits: &mut FileLimits,
     ) -> Option<Executable> {
         let mode = self.mode(name, table, workers);
         let queue = self.queue(table.queue.as_ref());
         let secret = self.secret(table.secret.as_ref());
+        let limits = self.class_limits(name.get_ref(), table, &secret, limits);
         Some(Executable {
             timeout: table.timeout.map(|time| time.0),
             grace: table.grace.map_or(GRACE, |time| time.0),
@@ -352,6 +363,7 @@ impl Checker<'_> {
             result_bytes: table.result_bytes.map_or(BYTES_MAX, |number| number.0),
             log_lines: table.log_lines.map_or(LINES_MAX, |number| number.0),
             secret,
+            limits,
             ..Executable::new(name.get_ref(), mode?)
         })
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use task_engine::{Context, Failure, TaskOptions};
 use task_engine_core::attempt::TaskError;
-use task_engine_core::display::count;
+use task_engine_core::display::{brief, count};
 use task_engine_core::json::Json;
 use task_engine_core::step::ChildOutcome;
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
@@ -93,6 +93,7 @@ impl<'a> DurableCalls<'a> {
 
     async fn end_step(&mut self, name: &str, result: &RawValue) -> Result<Vec<u8>, Failure> {
         let Some(begun) = self.begun.remove(name) else {
+            let name = brief(name, 40);
             return Err(malformed(&format!(
                 "a result of step {name:?}, which it does not run; ask for the step first, and send its result once, with the name in the engine's line"
             )));
@@ -118,8 +119,9 @@ impl<'a> DurableCalls<'a> {
         let default = TaskOptions::default();
         let options = self.options.get(&child.class).unwrap_or(&default);
         let parameters = match &child.parameters {
-            Some(parameters) => Json::parse(parameters.get())
-                .map_err(|why| format!("parameters of a {} that are {why}", child.class))?,
+            Some(parameters) => Json::parse(parameters.get()).map_err(|why| {
+                format!("parameters of a {} that are {why}", brief(&child.class, 40))
+            })?,
             None => Json::empty_object(),
         };
         let queue = child.queue.unwrap_or_else(|| options.queue.clone());

@@ -32,6 +32,7 @@ use self::process::{
 };
 use super::child::{self, ExitWaiter};
 use super::config::{Executable, Worker};
+use super::dependencies;
 use super::durable::{ClassOptions, DurableCalls};
 use super::log::{LineSplitter, LogTail};
 use super::once::{end_text, not_started};
@@ -81,6 +82,7 @@ impl ProcessPool {
     ) -> Result<Box<RawValue>, Failure> {
         cx.keep_log_lines(executable.log_lines);
         let id = format!("{}.{}", cx.task_id(), cx.attempt());
+        let ended = dependencies::read(&cx, dependencies::LINE_BYTES_MAX).await?;
         let (process, mut receiver) = tokio::select! {
             assigned = self.slot(&id, &executable, &cx) => assigned?,
             () = cx.cancelled() => return Err(Failure::named("NotBegun", "no process had started it yet")),
@@ -88,7 +90,7 @@ impl ProcessPool {
         // From here on, dropping this attempt kills its process.
         let mut held =
             ProcessTaskGuard { process: &process, id: &id, pool: &self, answered: false };
-        process.control.input(protocol::request(&id, &parameters, &cx)?);
+        process.control.input(protocol::request(&id, &parameters, ended.as_deref(), &cx)?);
         let limit = executable.timeout;
         let time_is_over = async {
             match limit {

@@ -11,6 +11,7 @@
 
 mod child;
 mod config;
+mod dependencies;
 mod durable;
 mod exception;
 mod lines;

@@ -14,7 +14,8 @@ use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::child::{self, ExitWaiter, ProcessControl, ProcessEnd};
-use super::config::Executable;
+use super::config::{DEPENDENCIES_VARIABLE, Executable};
+use super::dependencies;
 use super::log::{LogTail, for_each_line};
 use super::resources::{ShortageWait, is_shortage, shortage_of};
 use crate::times::duration;
@@ -53,7 +54,10 @@ pub(super) async fn run(
     cx: Context<()>,
 ) -> Result<Box<RawValue>, Failure> {
     cx.keep_log_lines(executable.log_lines);
-    let variables = super::variables(&cx);
+    let mut variables = super::variables(&cx);
+    if let Some(ended) = dependencies::read(&cx, dependencies::VARIABLE_BYTES_MAX).await? {
+        variables.push((DEPENDENCIES_VARIABLE, ended.get().to_owned()));
+    }
     let mut shortage = ShortageWait::new();
     loop {
         let why = match child::start(executable.program(), &variables) {
@@ -194,18 +198,21 @@ fn attempt_result(
 /// The task is postponed, and uses no retry.
 fn snoozed(executable: &Executable, output: &[u8], reason: String, cx: &Context<()>) -> Failure {
     let rule = executable.retry.first_delay;
-    let time = match wanted_wait(output) {
-        Ok(wait) => wait.unwrap_or(rule),
+    let wanted = match wanted_wait(output) {
+        Ok(wanted) => wanted.unwrap_or(WantedWait::Snooze(rule)),
         Err(wrong) => {
             let wrong = format!(
                 "exit code 75: {wrong}; print {{\"snooze\": \"30s\"}} to say when. It waits {}, the first_delay of its class",
                 span(rule)
             );
             cx.log_at(LogLevel::Warn, wrong);
-            rule
+            WantedWait::Snooze(rule)
         }
     };
-    Failure::snooze_because(time, reason)
+    match wanted {
+        WantedWait::Snooze(time) => Failure::snooze_because(time, reason),
+        WantedWait::RateLimited(time) => Failure::rate_limited_because(time, reason),
+    }
 }
 
 /// How a process ended, as text.
@@ -277,9 +284,18 @@ fn json_string_of(text: &str) -> Result<Json, InvalidJson> {
     })
 }
 
-/// `{"snooze": "30s"}` or `{"retry_after": 30}` in place of a result: when to run
-/// again, if given, or an error.
-fn wanted_wait(output: &[u8]) -> Result<Option<Duration>, String> {
+/// How a process that exited with 75 wants to wait.
+#[derive(Debug, PartialEq, Eq)]
+enum WantedWait {
+    /// The task is postponed.
+    Snooze(Duration),
+    /// The same, and the keys of its limits are closed for this time.
+    RateLimited(Duration),
+}
+
+/// `{"snooze": "30s"}`, `{"retry_after": 30}` or `{"rate_limited": "30s"}` in place of a
+/// result: when to run again, if given, or an error.
+fn wanted_wait(output: &[u8]) -> Result<Option<WantedWait>, String> {
     let text = String::from_utf8_lossy(output);
     let text = text.trim();
     if text.is_empty() {
@@ -290,10 +306,13 @@ fn wanted_wait(output: &[u8]) -> Result<Option<Duration>, String> {
     else {
         return Err(format!("its standard output {first:?} is not a JSON object"));
     };
-    let Some(value) = object.get("snooze").or_else(|| object.get("retry_after")) else {
+    let closes_keys = object.contains_key("rate_limited");
+    let keys = ["rate_limited", "snooze", "retry_after"];
+    let Some(value) = keys.into_iter().find_map(|key| object.get(key)) else {
         return Err(format!("its standard output {first:?} has no \"snooze\""));
     };
-    wait(value).map(Some).ok_or_else(|| format!("{value} is not a time"))
+    let time = wait(value).ok_or_else(|| format!("{value} is not a time"))?;
+    Ok(Some(if closes_keys { WantedWait::RateLimited(time) } else { WantedWait::Snooze(time) }))
 }
 
 /// A duration in JSON: seconds, or a text like "30s".
@@ -343,7 +362,9 @@ mod tests {
     #[test]
     fn wait_is_seconds_or_duration() {
         let wanted = |text: &str| wanted_wait(text.as_bytes());
-        let secs = |secs| Ok(Some(Duration::from_secs(secs)));
+        let secs = |secs| Ok(Some(WantedWait::Snooze(Duration::from_secs(secs))));
+        let limited = WantedWait::RateLimited(Duration::from_secs(30));
+        assert_eq!(wanted(r#"{"rate_limited": "30s"}"#), Ok(Some(limited)));
         assert_eq!(wanted(r#"{"retry_after": 2}"#), secs(2));
         assert_eq!(wanted(r#"{"snooze": "1m"}"#), secs(60));
         assert_eq!(wanted(" "), Ok(None));

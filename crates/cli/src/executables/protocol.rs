@@ -16,11 +16,12 @@ use super::once::wait;
 /// How much of a line is repeated in a message.
 const FIRST_CHARS: usize = 100;
 const CONCURRENCY_MAX: usize = 10_000;
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "id",
     "result",
     "error",
     "snooze",
+    "rate_limited",
     "retry",
     "log",
     "progress",
@@ -42,12 +43,15 @@ struct TaskRequest<'a> {
     class: &'a str,
     correlation_id: &'a str,
     parameters: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dependencies: Option<&'a RawValue>,
 }
 
 /// The line of a task.
 pub(super) fn request(
     id: &str,
     parameters: &RawValue,
+    dependencies: Option<&RawValue>,
     cx: &Context<()>,
 ) -> Result<Vec<u8>, Failure> {
     let request = TaskRequest {
@@ -58,6 +62,7 @@ pub(super) fn request(
         class: cx.class(),
         correlation_id: cx.correlation_id(),
         parameters,
+        dependencies,
     };
     line(&request)
 }
@@ -107,6 +112,8 @@ pub(super) enum TaskAnswer {
     Failed(Failure),
     /// Postponed, for this reason.
     Snooze(Duration, String),
+    /// The same, and the keys of its limits are closed for this time.
+    RateLimited(Duration, String),
 }
 
 /// A line that cannot be parsed, and its task, if known.
@@ -183,31 +190,45 @@ fn update(id: &str, fields: &LineFields) -> Result<TaskUpdate, String> {
         }
     }
     let result = fields.get("result");
-    let (error, snooze) = (value(fields, "error"), value(fields, "snooze"));
-    let error = error.filter(|error| !(error.is_null() && (result.is_some() || snooze.is_some())));
-    update.answer = match (result, error, snooze) {
-        (Some(result), None, None) => Some(TaskAnswer::Result(result.clone())),
-        (None, Some(error), None) => {
+    let postponed: Vec<(&str, Value)> = ["snooze", "rate_limited"]
+        .into_iter()
+        .filter_map(|key| Some((key, value(fields, key)?)))
+        .collect();
+    let has_other = result.is_some() || !postponed.is_empty();
+    let error = value(fields, "error").filter(|error| !(error.is_null() && has_other));
+    update.answer = match (result, error, &postponed[..]) {
+        (Some(result), None, []) => Some(TaskAnswer::Result(result.clone())),
+        (None, Some(error), []) => {
             let (failure, warning) = failure(&error, value(fields, "retry").as_ref());
             update.warnings.extend(warning);
             Some(TaskAnswer::Failed(failure))
         }
-        (None, None, Some(time)) => {
-            let Some(wait) = wait(&time) else {
-                return Err(format!("its snooze {} is not a time like \"30s\"", brief(&time)));
+        (None, None, [(key, time)]) => {
+            let Some(wait) = wait(time) else {
+                return Err(format!("its {key} {} is not a time like \"30s\"", brief(time)));
             };
-            let reason =
-                if message.is_empty() { "its process postponed it".into() } else { message };
-            Some(TaskAnswer::Snooze(wait, reason))
+            let is_snooze = *key == "snooze";
+            let reason = match message.is_empty() {
+                false => message,
+                true if is_snooze => "its process postponed it".to_owned(),
+                true => "its process was rate limited".to_owned(),
+            };
+            Some(if is_snooze {
+                TaskAnswer::Snooze(wait, reason)
+            } else {
+                TaskAnswer::RateLimited(wait, reason)
+            })
         }
-        (None, None, None) if !update.log.is_empty() || fields.contains_key("log") => None,
-        (None, None, None) if fields.contains_key("progress") => None,
-        (None, None, None) => {
+        (None, None, []) if !update.log.is_empty() || fields.contains_key("log") => None,
+        (None, None, []) if fields.contains_key("progress") => None,
+        (None, None, []) => {
             let warning =
                 update.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
             return Err(format!("it has neither a result nor an error{warning}"));
         }
-        _ => return Err("it has more than one of result, error and snooze".to_owned()),
+        _ => {
+            return Err("it has more than one of result, error, snooze and rate_limited".to_owned());
+        }
     };
     Ok(update)
 }

@@ -11,7 +11,7 @@ use crate::{Browser, Served, no_page_errors};
 use task_engine_test_harness::wait_until;
 
 /// Each page and the name of its screenshot.
-const PAGES: [(&str, &str); 14] = [
+const PAGES: [(&str, &str); 15] = [
     ("/", "overview"),
     ("/?span=day", "overview-day"),
     ("/tasks", "tasks"),
@@ -20,6 +20,7 @@ const PAGES: [(&str, &str); 14] = [
     ("/tasks/101", "task"),
     ("/errors", "errors"),
     ("/queues", "queues"),
+    ("/limits", "limits"),
     ("/schedules", "schedules"),
     ("/schedules/new", "schedules-new"),
     ("/instances", "instances"),

@@ -2,8 +2,10 @@
 
 mod chromium;
 mod durable;
+mod flows;
 mod hostile;
 mod layout;
+mod limits;
 mod live_updates;
 mod operations;
 #[path = "../cli/support.rs"]

@@ -92,6 +92,9 @@ impl DocumentRun {
             "toml" if code.starts_with("# task-engine.toml\n") => {
                 fs::write(self.sandbox.path("task-engine.toml"), code).unwrap();
             }
+            "toml" if code.starts_with("# flow.toml\n") => {
+                fs::write(self.sandbox.path("flow.toml"), code).unwrap();
+            }
             "rust" if code.contains("connect(\"sqlite:tasks.db\")") => self.start_greeter(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
                 let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;

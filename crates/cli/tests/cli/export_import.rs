@@ -129,6 +129,60 @@ async fn waiting_tasks_run_after_move() {
     engine_runs_imported_tasks(&server, &sandbox());
 }
 
+/// A flow of which one task has ended, one failed and was retried, and the others are blocked.
+fn flow_continues(from: &Sandbox, to: &Sandbox) {
+    let witness =
+        |after: &str| json!({"class": "WitnessTask", "parameters": {"ms": 0}, "after": after});
+    let tasks = json!({
+        "first": {"class": "WaitingTask", "parameters": {"waiting_time": 0}},
+        "fails": {"class": "FailingNotRetryTask", "after": "first"},
+        "second": witness("first"),
+        "third": {"class": "WitnessTask", "parameters": {"ms": 0}, "after": ["second", "fails"]},
+        "alert": {"class": "WitnessTask", "parameters": {"ms": 0}, "after_failure": "second"},
+    });
+    let flow = json!({"name": "moved", "correlation_id": "moved", "tasks": tasks});
+    fs::write(from.path("flow.json"), flow.to_string()).unwrap();
+    from.ok(&["flow", "run", "flow.json"]);
+    // No engine knows the class of the witness yet.
+    let engine = from.start(&["start", "--samples"]);
+    wait_until("the third is cancelled", || from.status("5") == "cancelled");
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+    from.ok(&["retry", "2"]);
+    let states = |sandbox: &Sandbox| {
+        let tasks = values(&sandbox.ok(&["tasks", "--jsonl"]));
+        let state =
+            |task: &Value| (task["id"].clone(), task["status"].clone(), task["is_blocked"].clone());
+        tasks.iter().map(state).collect::<Vec<_>>()
+    };
+    let file = from.ok(&["export"]);
+    to.witness();
+    assert_eq!(to.run_with_input(&["import"], file.as_bytes()).code, Some(0));
+    to.ok(&["verify"]);
+    assert_eq!(states(from), states(to));
+    assert_eq!(to.ok(&["export"]).lines().count(), file.lines().count());
+    assert_eq!(from.ok(&["flow", "list", "--json"]), to.ok(&["flow", "list", "--json"]));
+    // The second ends, the retried one is cancelled, and the third with it.
+    to.ok(&["cancel", "2"]);
+    let engine = to.start(&["start", "--config", "witness.toml"]);
+    wait_until("all have ended", || {
+        to.tasks().iter().all(|task| task["status"] != "waiting" && task["status"] != "running")
+    });
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+    let status: Vec<_> = ["1", "2", "3", "4", "5"].iter().map(|id| to.status(id)).collect();
+    assert_eq!(status, ["stopped", "cancelled", "stopped", "cancelled", "cancelled"]);
+    to.ok(&["verify"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flow_continues_after_move() {
+    let server = sandbox_on(&TestServer::shared().create_database().await);
+    flow_continues(&sandbox(), &server);
+    let server = sandbox_on(&TestServer::shared().create_database().await);
+    flow_continues(&server, &sandbox());
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {}
 

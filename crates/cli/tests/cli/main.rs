@@ -2,6 +2,7 @@
 
 mod commands;
 mod dashboard_access;
+mod declared_limits;
 mod demo;
 mod docs;
 mod doctor;
@@ -13,6 +14,8 @@ mod executable_results;
 mod executables;
 mod export_import;
 mod filters;
+mod flows;
+mod limits;
 mod operations;
 mod operators;
 mod order_example;

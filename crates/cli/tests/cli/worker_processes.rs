@@ -112,7 +112,10 @@ fn malformed_answer_fails_only_its_task() {
             r#"{"id": "ID", "resutl": 1}"#,
             "MalformedAnswer: its process answered: it has neither a result nor an error: its answer has an unknown field \"resutl\"; did you mean result?",
         ),
-        (r#"{"id": "ID", "result": 1, "error": "x"}"#, "more than one of result, error and snooze"),
+        (
+            r#"{"id": "ID", "result": 1, "error": "x"}"#,
+            "more than one of result, error, snooze and rate_limited",
+        ),
         (
             r#"{"id": "ID", "error": {"message": "m", "exception": "E", "backtrace": "a\n  b"}}"#,
             "E: m",

@@ -22,6 +22,7 @@ fn task() -> FoundTask {
         retry_number: 2,
         instance: Some("web-1".into()),
         error: Some(TaskError::new("Http", "429 Too Many Requests")),
+        is_blocked: false,
     };
     let parameters = Json::parse(
         r#"{"user":{"id":42,"name":"Ann","vip":true,"none":null},"tags":["a","b"],"a.b":1.50}"#,

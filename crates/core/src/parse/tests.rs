@@ -110,3 +110,16 @@ fn invalid_duration_names_the_reason() {
         assert!(error.contains(why), "{text}: {error}");
     }
 }
+
+#[test]
+fn rates_need_a_number_and_a_time() {
+    let per = |max, secs| Ok(Rate::new(max, Duration::from_secs(secs)));
+    for (text, read) in
+        [("100/1s", per(100, 1)), ("5/min", per(5, 60)), (" 1000 / 1h30m ", per(1000, 5400))]
+    {
+        assert_eq!(rate(text), read, "{text}");
+    }
+    for text in ["", "100", "100/", "a/1s", "-1/1s", "1.5/1s", "100/soon", "100/-1s"] {
+        assert!(rate(text).is_err(), "{text}");
+    }
+}

@@ -77,3 +77,14 @@ fn retry_rule_is_stored_in_context() {
     let odd = Json::parse(r#"{"retry":{"maximum":"many"}}"#).unwrap();
     assert!(RetryOverride::of(&odd).is_err());
 }
+
+#[test]
+fn named_limits_are_stored_in_context() {
+    let task = NewTask::new("a", Json::empty_object()).unwrap();
+    let task = task.limit("api", "acme").unwrap().limit_named("disk").unwrap();
+    let task = task.limit("api", "other").unwrap();
+    assert_eq!(task.context.as_str(), r#"{"limits":{"api":"other","disk":null}}"#);
+    assert!(matches!(task.clone().limit("", "x"), Err(InvalidTask::Name { what: "limit", .. })));
+    let task = task.limit("third", "x").unwrap();
+    assert_eq!(task.limit("fourth", "x"), Err(InvalidTask::TooManyLimits(4)));
+}

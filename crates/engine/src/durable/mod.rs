@@ -74,7 +74,7 @@ use task_engine_core::task::{TaskId, TaskStatus};
 
 pub(crate) use attempt::{AttemptSteps, SuspendRequest};
 pub(crate) use exit::{AttemptExit, run_until_exit};
-pub(crate) use parents::resume_parents;
+pub(crate) use parents::EndedTasks;
 pub(crate) use session::{InjectedFailures, SessionHandle};
 pub(crate) use writer::write_steps;
 

@@ -8,7 +8,12 @@ fn classes(count: usize) -> Vec<Arc<str>> {
 }
 
 fn labels(class: ClassNumber) -> EndingLabels {
-    EndingLabels { awaited: false, class, due_at: Timestamp::from_microsecond(HOUR).unwrap() }
+    EndingLabels {
+        awaited: false,
+        limited: false,
+        class,
+        due_at: Timestamp::from_microsecond(HOUR).unwrap(),
+    }
 }
 
 /// With a clock at one hour since 1970.

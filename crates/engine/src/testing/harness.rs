@@ -17,6 +17,7 @@ use task_engine_store::error::StoreError;
 
 use crate::durable::InjectedFailures;
 use crate::engine::Engine;
+use crate::limits;
 use crate::pools;
 use crate::running::lock;
 use crate::schedule;
@@ -42,6 +43,8 @@ const PERFORMED: &str = "performed by a test";
 /// So many tasks in a row are a loop.
 const EXECUTED_MAX: usize = 10_000;
 const PAGE: u32 = 500;
+/// How often the clock moves for one task.
+const CLOCK_MOVES_MAX: usize = 1000;
 
 impl<S: Send + Sync + 'static> Harness<S> {
     /// With its own in-memory database. `engine` is the function with which the
@@ -95,6 +98,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
             "the engine uses another store; use the tasks that the harness passes"
         );
         expected(store.migrate().await);
+        let limits = limits::declared(&engine.classes, &engine.settings.limits);
+        let declared = limits::declare(&*store, &limits).await;
+        declared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         let declared = schedule::declare(&*store, &engine.settings.schedules).await;
         declared.unwrap_or_else(|error| panic!("this engine would not start: {error}"));
         Self {
@@ -146,6 +152,13 @@ impl<S: Send + Sync + 'static> Harness<S> {
 
     /// The same for a [`NewTask`], for example of a class without a type. Its time,
     /// queue and key do not matter.
+    ///
+    /// Its [limits](crate::limit) apply. If a rate delays it, or its key is closed, the clock
+    /// moves to the next possible start.
+    ///
+    /// # Panics
+    /// As [`Harness::perform`], and if another task holds its key, or a rate delays it on a
+    /// store whose clock cannot be moved.
     pub async fn perform_new(&self, mut task: NewTask) -> Executed {
         let _alone = self.one_at_a_time.lock().await;
         let known = self.engine.classes.names();
@@ -161,14 +174,42 @@ impl<S: Send + Sync + 'static> Harness<S> {
         lock(&self.performed).extend(&ids);
         let session = expected(HarnessSession::begin(&self.engine).await);
         let mut claimer = session.claimer_of(PERFORMED, &task.class);
-        let Ok(executed) = expected(session.run_next(&mut *claimer).await) else {
-            panic!("the task is not due: a bug of Task Engine");
+        let mut moved = 0;
+        let executed = loop {
+            match expected(session.run_next(&mut *claimer).await) {
+                Ok(executed) => break executed,
+                // A rate, or a closed key.
+                Err(Some(wait)) if self.sqlite.is_some() && moved < CLOCK_MOVES_MAX => {
+                    moved += 1;
+                    self.advance(wait).await;
+                }
+                Err(_) => panic!("{}", self.why_not_started(ids[0]).await),
+            }
         };
         expected(session.end().await);
         if executed.will_be_retried() {
             expected(self.store().cancel(&ids).await);
         }
         executed
+    }
+
+    async fn why_not_started(&self, id: TaskId) -> String {
+        match self.limits_of(id).await {
+            None => "the task is not due: a bug of Task Engine".to_owned(),
+            Some(limits) => format!("task {id} cannot start now, because of its {limits}"),
+        }
+    }
+
+    /// The limits of a task, as text; `None` if it has none.
+    async fn limits_of(&self, id: TaskId) -> Option<String> {
+        let limits = expected(self.store().task_limits(id).await);
+        let texts = limits.iter().map(|one| {
+            let key = Some(one.usage.key.as_str()).filter(|key| !key.is_empty());
+            let key = key.map(|key| format!(" for key {key:?}")).unwrap_or_default();
+            format!("limit {:?}{key} ({})", one.limit.limit.name, one.limit.limit.options)
+        });
+        let texts: Vec<String> = texts.collect();
+        (!texts.is_empty()).then(|| texts.join(" or "))
     }
 
     /// Runs all tasks that are due, one after the other, also those that are
@@ -209,11 +250,19 @@ impl<S: Send + Sync + 'static> Harness<S> {
         executed: &mut Vec<Executed>,
     ) -> Result<Option<Duration>, StoreError> {
         let mut claimer = session.claimer();
+        let mut looked_for_missed = false;
         loop {
             session.run_background_work().await?;
             match session.run_next(&mut *claimer).await? {
-                Ok(one) => executed.push(one),
-                Err(next_in) => return Ok(next_in),
+                Ok(one) => {
+                    executed.push(one);
+                    looked_for_missed = false;
+                }
+                Err(next_in) if looked_for_missed => return Ok(next_in),
+                Err(_) => {
+                    session.resume_missed().await?;
+                    looked_for_missed = true;
+                }
             }
             let (count, last) = (executed.len(), executed.iter().rev().take(5).rev());
             assert!(
@@ -349,24 +398,29 @@ impl<S: Send + Sync + 'static> Harness<S> {
         let now = self.now().await;
         let (classes, queues) = (self.engine.classes.names(), pools::queues(&self.engine.pools));
         let mut waiting = self.rows(None, Some(TaskStatus::Waiting)).await?;
-        waiting.retain(|row| row.scheduled_at <= now && !lock(&self.performed).contains(&row.id));
+        // Blocked tasks are not due.
+        waiting.retain(|row| row.scheduled_at <= now && !row.is_blocked);
+        waiting.retain(|row| !lock(&self.performed).contains(&row.id));
         waiting.reverse();
-        let why = |row: &TaskRow| {
-            if !classes.contains(&row.class) {
+        let paused = self.engine.store.paused_queues().await?;
+        let mut passed = Vec::new();
+        for row in waiting {
+            let why = if !classes.contains(&row.class) {
                 format!("class {:?} has no handler in this engine", row.class)
             } else if !queues.contains(&row.queue) {
                 format!("no worker of this engine serves queue {:?}", row.queue)
-            } else {
+            } else if paused.iter().any(|paused| paused.queue == row.queue) {
                 format!("queue {:?} is paused", row.queue)
-            }
-        };
-        let pass = |row: TaskRow| PassedOver {
-            why: why(&row),
-            task_id: row.id,
-            class: row.class,
-            queue: row.queue,
-        };
-        Ok(waiting.into_iter().map(pass).collect())
+            } else {
+                match self.limits_of(row.id).await {
+                    Some(limits) => format!("it waits because of its {limits}"),
+                    None => "it has just become due".to_owned(),
+                }
+            };
+            let TaskRow { id: task_id, class, queue, .. } = row;
+            passed.push(PassedOver { why, task_id, class, queue });
+        }
+        Ok(passed)
     }
 }
 

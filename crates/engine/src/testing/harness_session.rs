@@ -9,6 +9,7 @@ use task_engine_core::claim::ClaimIds;
 use task_engine_core::instance::{InstanceId, Recovery};
 use task_engine_core::progress::LogFilter;
 use task_engine_core::queue::Lanes;
+use task_engine_core::task::TaskId;
 use task_engine_store::claim::{ClaimRest, Claimer};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -30,6 +31,8 @@ const LEASE: Duration = Duration::from_secs(1000 * 365 * 86_400);
 /// How long to wait for tasks that another transaction has locked.
 const CONTENDED: Duration = Duration::from_millis(5);
 const WORKER: i32 = 0;
+/// How many suspended tasks are looked at with one call.
+const SUSPENDED_PAGE: u32 = 1000;
 
 pub(super) struct HarnessSession<'h, S> {
     engine: &'h PreparedEngine<S>,
@@ -51,9 +54,10 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
         let instance = store.register(&new).await?;
         let running = Arc::<RunningAttempts>::default();
         let forced = CancellationToken::new();
-        let (session, recording) =
-            engine.open_session(instance, FreeWorkers::new(&[]).0, &running, forced);
         let wake_ups = Arc::new(WakeUps::new(engine.pools.len()));
+        let free_workers = FreeWorkers::new(&[]).0;
+        let (session, recording) =
+            engine.open_session(instance, free_workers, &running, forced, &wake_ups);
         let mut background = BackgroundTasks::default();
         background.spawn(session.reports.clone().run());
         background.spawn(wake_up::listen(store.clone(), wake_ups.clone()));
@@ -92,6 +96,16 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
         Ok(())
     }
 
+    /// What heartbeats do: starts tasks that wait for others, whose ends no engine has
+    /// noticed.
+    pub(super) async fn resume_missed(&self) -> Result<(), StoreError> {
+        let mut after = Some(TaskId(0));
+        while let Some(last) = after {
+            after = self.store().resume_missed(last, SUSPENDED_PAGE).await?;
+        }
+        Ok(())
+    }
+
     /// Runs the next task that is due, until its end is recorded. `Err` if none is
     /// due: how long until the next one is, if there is any.
     pub(super) async fn run_next(
@@ -105,8 +119,12 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
             let claim = claimer.claim(id, 1).await?;
             self.session.claims.received(id, claim.tasks.len());
             self.session.unrecorded.add(claim.tasks.len());
-            if let Some(task) = claim.tasks.into_iter().next() {
+            if let Some(mut task) = claim.tasks.into_iter().next() {
                 let attempt = task.id;
+                // A slow test must not change which tasks start.
+                if let Some(limited) = &mut task.limited {
+                    limited.start_before = None;
+                }
                 let class = self.engine.classes.get(&task.class).cloned();
                 let class = class.expect("only tasks of known classes are claimed");
                 // In a Tokio task of its own, as in an engine.
@@ -118,6 +136,7 @@ impl<'h, S: Send + Sync + 'static> HarnessSession<'h, S> {
                     () = self.deliver_cancel_requests() => {}
                 }
                 self.session.unrecorded.wait_until_at_most(0).await;
+                self.session.unresolved.wait_until_at_most(0).await;
                 return Ok(Ok(self.executed(attempt).await?));
             }
             match claim.rest {

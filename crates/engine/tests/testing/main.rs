@@ -3,6 +3,8 @@
 mod created;
 mod drained;
 mod durable;
+mod flows;
+mod limits;
 mod performed;
 mod tasks;
 mod time;

@@ -23,6 +23,7 @@ fn failed(id: i64, class: &str, message: &str, hours_ago: i64) -> FoundTask {
         retry_number: 0,
         instance: None,
         error: Some(TaskError::new("Http", message)),
+        is_blocked: false,
     };
     let empty = Json::parse("{}").unwrap();
     FoundTask {

@@ -1,7 +1,9 @@
 use super::*;
-use task_engine_core::attempt::TaskError;
+use crate::limits::SuspendedFor;
+use task_engine_core::attempt::{AttemptId, TaskError};
 use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
+use task_engine_core::limit::{Holder, Limit, LimitId, LimitKeyUsage, LimitOptions, LimitRow};
 use task_engine_core::step::StepKind;
 use task_engine_core::task::TaskId;
 use task_engine_core::task::{TaskOptions, TaskRow};
@@ -26,6 +28,7 @@ fn task(status: TaskStatus, due_secs: i64, retry_number: i32) -> TaskDetails {
             retry_number,
             instance: None,
             error: (retry_number > 0).then(|| TaskError::new("E", "m")),
+            is_blocked: false,
         },
         parameters: Json::empty_object(),
         context: Json::empty_object(),
@@ -96,6 +99,9 @@ struct Case {
     table_locks: Vec<BlockingSession>,
     open_steps: Vec<StepEntry>,
     open_children: OpenChildren,
+    dependencies: TaskDependencies,
+    limits: Vec<TaskLimit>,
+    waiting_holders: Vec<WaitingHolder>,
 }
 
 impl Default for Case {
@@ -110,6 +116,9 @@ impl Default for Case {
             table_locks: Vec::new(),
             open_steps: Vec::new(),
             open_children: OpenChildren::default(),
+            dependencies: TaskDependencies::default(),
+            limits: Vec::new(),
+            waiting_holders: Vec::new(),
         }
     }
 }
@@ -126,6 +135,9 @@ impl Case {
             table_locks: &self.table_locks,
             open_steps: &self.open_steps,
             open_children: &self.open_children,
+            dependencies: &self.dependencies,
+            limits: &self.limits,
+            waiting_holders: &self.waiting_holders,
         })
     }
 }
@@ -417,4 +429,132 @@ fn position_query_covers_candidate_pools() {
     ];
     let look = queue_position_query(&task(TaskStatus::Waiting, -1, 0), &engines);
     assert_eq!((look.queues, look.classes), (vec!["default".to_owned()], vec!["mail".to_owned()]));
+}
+
+fn limit(options: LimitOptions, holders: &[(i64, bool)]) -> TaskLimit {
+    let holder = |(id, is_running): &(i64, bool)| Holder {
+        attempt: AttemptId { task_id: TaskId(*id), attempt: 1 },
+        is_running: *is_running,
+    };
+    TaskLimit {
+        limit: LimitRow {
+            id: LimitId(1),
+            limit: Limit::of_class("mail", "mail", options).unwrap(),
+            declared: None,
+            set_by_operator: true,
+            changed_at: at(-1000),
+        },
+        usage: LimitKeyUsage {
+            limit: LimitId(1),
+            key: "acme".into(),
+            holders: holders.iter().map(holder).collect(),
+            last_start_at: None,
+            next_start_in: None,
+            closed: None,
+        },
+    }
+}
+
+#[test]
+fn limits_are_reasons_of_due_tasks() {
+    let waits_for = |case: &Case| match &case.reasons()[0] {
+        Reason::Limited(by) => Some((by.waits_for, by.held)),
+        _ => None,
+    };
+    let two = || LimitOptions::max(2).key("customer");
+    let order = || LimitOptions::in_order().key("customer");
+    let with = |limit| Case { limits: vec![limit], ..Case::default() };
+    assert_eq!(waits_for(&with(limit(two(), &[(1, true)]))), None);
+    let full = with(limit(two(), &[(1, true), (2, true)]));
+    assert_eq!(waits_for(&full), Some((KeyWait::Running, 2)));
+    let later = Case { task: task(TaskStatus::Waiting, 60, 0), ..full };
+    assert_eq!(waits_for(&later), None, "it is not due");
+    assert_eq!(waits_for(&with(limit(order(), &[(1, false)]))), Some((KeyWait::Order, 1)));
+    assert_eq!(waits_for(&with(limit(order(), &[(7, false)]))), None, "it holds the key itself");
+    let rate = LimitOptions::rate(Rate::new(1, Duration::from_secs(60)));
+    let mut late = limit(rate, &[]);
+    late.usage.next_start_in = Some(Duration::from_secs(9));
+    let case = with(late.clone());
+    assert_eq!(waits_for(&case), Some((KeyWait::Rate, 0)));
+    let Reason::Limited(by) = case.reasons().remove(0) else { panic!("limited") };
+    assert_eq!(by.next_start_at, Some(at(9)));
+    late.usage.closed = Some((at(60), "429".into()));
+    assert_eq!(waits_for(&with(late)), Some((KeyWait::Closed, 0)));
+}
+
+#[test]
+fn suspended_holder_of_order_is_explained() {
+    let holder = |steps: Vec<StepEntry>| {
+        let row = TaskRow { id: TaskId(1), ..task(TaskStatus::Waiting, 60, 0).row };
+        let case = Case {
+            limits: vec![limit(LimitOptions::in_order().key("customer"), &[(1, false)])],
+            waiting_holders: vec![WaitingHolder { row, open_steps: steps }],
+            ..Case::default()
+        };
+        let Reason::Limited(mut by) = case.reasons().remove(0) else { panic!("limited") };
+        assert_eq!(by.task_id, TaskId(7));
+        by.holders.remove(0).suspended_for
+    };
+    assert_eq!(holder(vec![]), None);
+    let waits = open_step("approved", StepState::Waiting, &[]);
+    assert_eq!(holder(vec![waits]), Some(SuspendedFor::Signal { signal: "approved".into() }));
+    let sleeps = open_step("cooldown", StepState::Sleeping, &[]);
+    assert_eq!(holder(vec![sleeps.clone()]), Some(SuspendedFor::Sleep));
+    let calls = open_step("ship", StepState::Running, &[7, 8]);
+    let children = vec![TaskId(7), TaskId(8)];
+    assert_eq!(holder(vec![sleeps, calls]), Some(SuspendedFor::Children { children }));
+}
+
+#[test]
+fn holder_of_order_is_named_with_its_retry() {
+    let first = TaskRow { id: TaskId(1), ..task(TaskStatus::Waiting, 60, 3).row };
+    let case = Case {
+        limits: vec![limit(LimitOptions::in_order().key("customer"), &[(1, false)])],
+        waiting_holders: vec![WaitingHolder { row: first, open_steps: Vec::new() }],
+        ..Case::default()
+    };
+    let Reason::Limited(by) = case.reasons().remove(0) else { panic!("limited") };
+    assert_eq!((by.holders[0].due_at, by.holders[0].retry), (Some(at(60)), 3));
+}
+
+#[test]
+fn blocked_task_names_open_dependencies() {
+    let mut case = Case::default();
+    case.task.row.is_blocked = true;
+    let number = |counted| BoundedCount { counted, and_more: false };
+    let some = vec![OpenDependency {
+        id: TaskId(5),
+        name: Some("extract".into()),
+        class: "extract".into(),
+        status: TaskStatus::Running,
+        is_blocked: false,
+        retry: 0,
+        due_at: None,
+        since: Some(at(-60)),
+        instance: Some("web-1".into()),
+        condition: DependencyCondition::Success,
+    }];
+    case.dependencies =
+        TaskDependencies { all: number(2), open: number(1), some: some.clone(), failed: vec![] };
+    let blocked = Reason::Blocked { dependencies: number(2), open: number(1), some };
+    assert_eq!(case.reasons(), std::slice::from_ref(&blocked), "due, but not ready");
+    case.engines.clear();
+    assert_eq!(case.reasons(), [blocked, Reason::NoEngine { last_seen: None }]);
+}
+
+#[test]
+fn cancelled_task_names_first_failure() {
+    let mut case = Case { task: task(TaskStatus::Cancelled, -1, 0), ..Case::default() };
+    let failed = |id| FailedDependency {
+        id: TaskId(id),
+        name: Some("extract".into()),
+        status: Some(TaskStatus::Failed),
+    };
+    case.dependencies.failed = vec![failed(3), failed(4)];
+    let reasons = case.reasons();
+    assert!(matches!(reasons[0], Reason::Ended { .. }));
+    assert_eq!(
+        reasons[1..],
+        [Reason::DependencyFailed { first: failed(3), through: vec![TaskId(4)] }]
+    );
 }

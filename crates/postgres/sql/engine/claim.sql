@@ -7,7 +7,8 @@
 -- does not know the LIMIT, and would scan.
 --
 -- Rows are locked where they are read, and rows that others have locked are
--- skipped, however many. The position ($6, $7) keeps dead rows that vacuum cannot
+-- skipped, however many. Tasks with limits are claimed by the statements in limits.sql, and
+-- left out here, also if this engine does not know of the limit yet. The position ($6, $7) keeps dead rows that vacuum cannot
 -- remove yet from being read again and again. Index: waiting_tasks_by_lane.
 WITH alive AS MATERIALIZED (
   SELECT FROM task_engine.instances
@@ -18,6 +19,10 @@ WITH alive AS MATERIALIZED (
     AND w.due_at <= now() AND (w.due_at, w.task_id) >= ($6::timestamptz, $7::bigint)
     AND EXISTS (SELECT FROM alive)
     AND NOT EXISTS (SELECT FROM task_engine.paused_queues p WHERE p.queue = $4::text)
+    AND NOT EXISTS (
+      SELECT FROM task_engine.limited_targets t
+      WHERE t.in_use
+        AND (t.task_class = $5::text AND t.queue = '' OR t.task_class = '' AND t.queue = $4::text))
   ORDER BY w.due_at, w.task_id LIMIT $3::bigint
   FOR UPDATE SKIP LOCKED
 ), taken AS (
@@ -61,6 +66,10 @@ WITH alive AS MATERIALIZED (
   ) AS w
   WHERE EXISTS (SELECT FROM alive)
     AND lane.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
+    AND lane.task_class <> ALL (ARRAY(
+      SELECT t.task_class FROM task_engine.limited_targets t WHERE t.in_use AND t.queue = ''))
+    AND lane.queue <> ALL (ARRAY(
+      SELECT t.queue FROM task_engine.limited_targets t WHERE t.in_use AND t.task_class = ''))
   ORDER BY w.due_at, w.task_id LIMIT $9::bigint
 ), picked AS MATERIALIZED (
   SELECT w.ctid AS place FROM task_engine.waiting_tasks w
@@ -99,6 +108,10 @@ WITH alive AS MATERIALIZED (
     AND w.due_at <= now() AND (w.due_at, w.task_id) >= ($6::timestamptz, $7::bigint)
     AND EXISTS (SELECT FROM alive)
     AND NOT EXISTS (SELECT FROM task_engine.paused_queues p WHERE p.queue = $4::text)
+    AND NOT EXISTS (
+      SELECT FROM task_engine.limited_targets t
+      WHERE t.in_use
+        AND (t.task_class = $5::text AND t.queue = '' OR t.task_class = '' AND t.queue = $4::text))
   ORDER BY w.due_at, w.task_id LIMIT $3::bigint
   FOR UPDATE SKIP LOCKED
 ), taken AS (
@@ -143,6 +156,10 @@ WITH alive AS MATERIALIZED (
   ) AS w
   WHERE EXISTS (SELECT FROM alive)
     AND lane.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
+    AND lane.task_class <> ALL (ARRAY(
+      SELECT t.task_class FROM task_engine.limited_targets t WHERE t.in_use AND t.queue = ''))
+    AND lane.queue <> ALL (ARRAY(
+      SELECT t.queue FROM task_engine.limited_targets t WHERE t.in_use AND t.task_class = ''))
   ORDER BY w.due_at, w.task_id LIMIT $9::bigint
 ), picked AS MATERIALIZED (
   SELECT w.ctid AS place FROM task_engine.waiting_tasks w
@@ -175,17 +192,24 @@ ORDER BY t.due_at, t.task_id;
 -- name: scan_heads
 -- The head of each lane of these queues and classes, from a priority ($3) up. A loose
 -- scan of waiting_tasks_by_lane: one probe for each lane, however many tasks wait in it.
--- A claim takes nothing from a paused queue, so its lanes are left out.
+-- A claim takes nothing from a paused queue, so its lanes are left out. If a task has ever had
+-- limits, the lanes of keys are read, too, also if this engine does not know of a limit yet.
 WITH RECURSIVE lane AS (
   SELECT q.queue, c.task_class, head.priority, head.due_at, head.task_id
-  FROM unnest($1::text[]) AS q(queue)
+  FROM (
+    SELECT p.prefix || q.queue
+    FROM (
+      SELECT '' UNION ALL SELECT chr(31) WHERE EXISTS (SELECT FROM task_engine.limited_targets)
+    ) AS p(prefix)
+    CROSS JOIN unnest($1::text[]) AS q(queue)
+    WHERE q.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
+  ) AS q(queue)
   CROSS JOIN unnest($2::text[]) AS c(task_class)
   CROSS JOIN LATERAL (
     SELECT w.priority, w.due_at, w.task_id FROM task_engine.waiting_tasks w
     WHERE w.queue = q.queue AND w.task_class = c.task_class AND w.priority >= $3::integer
     ORDER BY w.priority, w.due_at, w.task_id LIMIT 1
   ) AS head
-  WHERE q.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
   UNION ALL
   SELECT lane.queue, lane.task_class, head.priority, head.due_at, head.task_id
   FROM lane
@@ -216,7 +240,7 @@ LEFT JOIN LATERAL (
   SELECT w.due_at, w.task_id FROM task_engine.waiting_tasks w
   WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = lane.priority
     AND (w.due_at, w.task_id) >= (lane.from_due_at, lane.from_id)
-    AND lane.queue <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
+    AND ltrim(lane.queue, chr(31)) <> ALL (ARRAY(SELECT p.queue FROM task_engine.paused_queues p))
   ORDER BY w.due_at, w.task_id LIMIT 1
 ) AS head ON true
 ORDER BY lane.place;

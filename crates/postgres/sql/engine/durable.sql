@@ -79,8 +79,9 @@ RETURNING recorded_at;
 
 -- name: add_dependencies
 INSERT INTO task_engine.task_dependencies (task_id, depends_on)
-SELECT $1, child FROM unnest($2::bigint[]) AS child ORDER BY child
-ON CONFLICT DO NOTHING;
+SELECT DISTINCT $1::bigint, child FROM unnest($2::bigint[]) AS child ORDER BY child
+-- It has started after a task that it depends on, and calls that now.
+ON CONFLICT (task_id, depends_on) DO UPDATE SET condition = NULL;
 
 -- name: lock_tasks_to_suspend
 -- Tasks that no other transaction has locked. A transaction that sends a signal locks its
@@ -119,7 +120,7 @@ WITH given AS MATERIALIZED (
   LEFT JOIN LATERAL (
     -- has_ended, written out: a call for each of thousands of children would take longer.
     SELECT d.depends_on AS child FROM task_engine.task_dependencies d
-    WHERE d.task_id = e.task_id AND d.depends_on >= e.children_from
+    WHERE d.task_id = e.task_id AND d.depends_on >= e.children_from AND d.condition IS NULL
       AND NOT coalesce(
         (SELECT x.ends_task IS NOT NULL FROM task_engine.ended_executions x
          WHERE x.task_id = d.depends_on ORDER BY x.attempt DESC LIMIT 1),
@@ -158,7 +159,8 @@ WITH given AS MATERIALIZED (
   WHERE e.retry_at IS NOT NULL AND NOT g.is_due
   ORDER BY e.task_id
   ON CONFLICT (task_id) DO UPDATE
-    SET attempt = EXCLUDED.attempt, signals = EXCLUDED.signals, watching = EXCLUDED.watching
+    SET attempt = EXCLUDED.attempt, signals = EXCLUDED.signals, watching = EXCLUDED.watching,
+      blocked_on = NULL, late_parents = NULL
   RETURNING task_id, watching
 )
 SELECT e.task_id, e.attempt, s.watching,
@@ -185,11 +187,6 @@ ON CONFLICT (task_id, name) DO NOTHING;
 SELECT g.name, task_engine.readable(g.payload) AS payload, g.sent_at, g.timed_out
 FROM task_engine.signals g WHERE g.task_id = $1 AND g.name = $2;
 
--- name: watching_tasks
--- Suspended tasks that watch one of these, if it has ended. By the index of watched tasks.
-SELECT s.task_id FROM task_engine.suspended_tasks s
-WHERE s.watching = ANY ($1) AND task_engine.has_ended(s.watching);
-
 -- name: lock_suspended
 -- The statement after this one sees what earlier holders of the locks have written, also
 -- the waiting rows of tasks that were suspended again. A row that another transaction has
@@ -212,7 +209,7 @@ WITH facts AS MATERIALIZED (
     -- has_ended, written out: a call for each of thousands of children would take longer.
     CASE WHEN s.watching IS NOT NULL THEN (
       SELECT d.depends_on FROM task_engine.task_dependencies d
-      WHERE d.task_id = s.task_id AND d.depends_on >= s.watching
+      WHERE d.task_id = s.task_id AND d.depends_on >= s.watching AND d.condition IS NULL
         AND NOT coalesce(
           (SELECT e.ends_task IS NOT NULL FROM task_engine.ended_executions e
            WHERE e.task_id = d.depends_on ORDER BY e.attempt DESC LIMIT 1),
@@ -255,9 +252,19 @@ SELECT ARRAY(SELECT DISTINCT next FROM facts
 
 -- name: suspended_page
 -- Suspended tasks in the order of their ids, and whether each should be resumed, watch another
--- child, or be removed.
-SELECT s.task_id,
+-- task, be cancelled, or be removed. A blocked task is cancelled at once by an end without
+-- success of a task that it depends on, whichever one it looks at.
+SELECT s.task_id, s.blocked_on IS NOT NULL AS is_blocked,
   s.watching IS NOT NULL AND task_engine.has_ended(s.watching)
+  OR s.blocked_on IS NOT NULL AND (
+    task_engine.dependency_end(s.blocked_on) <> 'open'
+    OR (
+      SELECT d.depends_on FROM task_engine.task_dependencies d
+      WHERE d.task_id = s.task_id AND d.depends_on > s.blocked_on AND d.condition = 'success'
+        AND (SELECT e.ends_task IN ('failed', 'cancelled') FROM task_engine.ended_executions e
+             WHERE e.task_id = d.depends_on ORDER BY e.attempt DESC LIMIT 1)
+        AND task_engine.dependency_end(d.depends_on) <> 'open'
+      LIMIT 1) IS NOT NULL)
   OR EXISTS (SELECT FROM task_engine.signals g
              WHERE g.task_id = s.task_id AND g.name = ANY (s.signals))
   -- Not EXISTS: PostgreSQL 13 may read the whole queue for that.
@@ -265,6 +272,17 @@ SELECT s.task_id,
       WHERE w.task_id = s.task_id AND w.attempt = s.attempt + 1) IS NULL AS is_missed
 FROM task_engine.suspended_tasks s WHERE s.task_id > $1
 ORDER BY s.task_id LIMIT $2;
+
+-- name: late_tasks
+-- Blocked tasks that depend on tasks whose engines do not know it, if one of these has ended
+-- and it matters: it is looked at, or has not succeeded. By the index suspended_tasks_late.
+SELECT s.task_id FROM task_engine.suspended_tasks s
+WHERE s.late_parents IS NOT NULL AND (
+  SELECT p.id FROM unnest(s.late_parents) AS p(id)
+  WHERE task_engine.dependency_end(p.id) NOT IN ('open', 'stopped')
+    OR p.id = s.blocked_on AND task_engine.dependency_end(p.id) <> 'open'
+  LIMIT 1) IS NOT NULL
+ORDER BY s.task_id LIMIT $1;
 
 -- name: child_outcomes
 -- The end of each of these tasks ($1) by an attempt ($2), or its newest one. By primary keys.

@@ -78,6 +78,8 @@ WITH gone AS (
   DELETE FROM task_engine.signals WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), dependencies AS (
   DELETE FROM task_engine.task_dependencies WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
+), reopened AS (
+  DELETE FROM task_engine.reopened_tasks WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 ), suspended AS (
   DELETE FROM task_engine.suspended_tasks WHERE task_id = ANY (ARRAY(SELECT id FROM gone))
 )

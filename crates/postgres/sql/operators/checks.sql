@@ -23,7 +23,8 @@ GROUP BY c.task_class;
 -- name: lanes
 -- The first $1 queues and classes that have waiting tasks, and for how long the
 -- first of each has been due. One probe of waiting_tasks_by_lane finds a lane,
--- one more its first task.
+-- one more its first task. Tasks in the lanes of keys are in a queue with a prefix; so are
+-- blocked tasks, which are left out.
 WITH RECURSIVE lane AS (
   (SELECT queue, task_class, priority, 1 AS place FROM task_engine.waiting_tasks
    ORDER BY queue, task_class, priority LIMIT 1)
@@ -36,7 +37,7 @@ WITH RECURSIVE lane AS (
   ) AS head
   WHERE lane.place < $1::integer
 )
-SELECT lane.queue, lane.task_class,
+SELECT ltrim(lane.queue, chr(31)) AS queue, lane.task_class,
   (extract(epoch FROM max(now() - head.due_at) FILTER (WHERE head.due_at <= now())) * 1000000)::bigint
     AS due_for_us
 FROM lane CROSS JOIN LATERAL (
@@ -44,7 +45,8 @@ FROM lane CROSS JOIN LATERAL (
   WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = lane.priority
   ORDER BY w.due_at LIMIT 1
 ) AS head
-GROUP BY lane.queue, lane.task_class ORDER BY lane.queue, lane.task_class;
+WHERE NOT starts_with(lane.queue, chr(30))
+GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- name: late_schedules
 -- By schedules_by_next_at; the last task is looked for only where it matters.

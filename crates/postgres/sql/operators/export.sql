@@ -11,7 +11,7 @@ WHERE r.task_id BETWEEN $1 AND $2 AND NOT EXISTS (
 ORDER BY task_id, attempt;
 
 -- name: dependencies
-SELECT task_id, depends_on
+SELECT task_id, depends_on, condition
 FROM task_engine.task_dependencies WHERE task_id BETWEEN $1 AND $2 ORDER BY task_id, depends_on;
 
 -- name: executions
@@ -23,6 +23,11 @@ FROM task_engine.ended_executions WHERE task_id BETWEEN $1 AND $2 ORDER BY task_
 -- name: fired_slots
 SELECT slot, task_id, fired_at
 FROM task_engine.fired_slots WHERE schedule_id = $1 ORDER BY slot;
+
+-- name: flows
+-- A page of flows after $1.
+SELECT id, correlation_id, name, created_at FROM task_engine.flows
+WHERE id > $1 ORDER BY id LIMIT $2;
 
 -- name: held
 -- All held attempts: as many rows as busy workers.
@@ -76,8 +81,13 @@ SELECT task_id, name, number, attempt, kind, task_engine.readable(result) AS res
 FROM task_engine.steps WHERE task_id BETWEEN $1 AND $2
 ORDER BY task_id, number, recorded_at, name;
 
+-- name: reopened
+SELECT task_id, attempt
+FROM task_engine.reopened_tasks WHERE task_id BETWEEN $1 AND $2 ORDER BY task_id, attempt;
+
 -- name: suspended
-SELECT task_id, attempt, signals, watching
+SELECT task_id, attempt, signals, coalesce(blocked_on, watching) AS watching,
+  blocked_on IS NOT NULL AS blocked
 FROM task_engine.suspended_tasks WHERE task_id BETWEEN $1 AND $2;
 
 -- name: tasks
@@ -97,3 +107,18 @@ SELECT c.id, c.task_class, c.queue, c.priority, c.created_at, c.scheduled_at,
 FROM task_engine.created_tasks c
 LEFT JOIN task_engine.waiting_tasks w ON w.task_id = c.id
 WHERE c.id > $1 ORDER BY c.id LIMIT $2;
+
+-- name: limits
+-- Limits that operators have set, or that have closed keys.
+SELECT l.name, l.task_class, l.queue, l.declared,
+  CASE WHEN l.set_by_operator THEN l.options END AS operator,
+  ARRAY(SELECT c.key FROM task_engine.closed_keys c
+        WHERE c.limit_id = l.id AND c.closed_until > now() ORDER BY c.key) AS closed_keys,
+  ARRAY(SELECT c.closed_until FROM task_engine.closed_keys c
+        WHERE c.limit_id = l.id AND c.closed_until > now() ORDER BY c.key) AS closed_until,
+  ARRAY(SELECT c.reason FROM task_engine.closed_keys c
+        WHERE c.limit_id = l.id AND c.closed_until > now() ORDER BY c.key) AS reasons
+FROM task_engine.limits l
+WHERE l.set_by_operator OR (SELECT c.limit_id FROM task_engine.closed_keys c
+  WHERE c.limit_id = l.id AND c.closed_until > now() LIMIT 1) IS NOT NULL
+ORDER BY l.name;

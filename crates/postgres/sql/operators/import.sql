@@ -25,6 +25,29 @@ FROM json_to_recordset($1::text::json) AS t(id bigint, depends_on json)
 CROSS JOIN LATERAL json_array_elements_text(depends_on) AS child
 WHERE depends_on IS NOT NULL;
 
+-- name: conditional_dependencies
+INSERT INTO task_engine.task_dependencies (task_id, depends_on, condition)
+SELECT t.id, d."on", d.condition
+FROM json_to_recordset($1::text::json) AS t(id bigint, dependencies json)
+CROSS JOIN LATERAL json_to_recordset(t.dependencies) AS d("on" bigint, condition text)
+WHERE t.dependencies IS NOT NULL;
+
+-- name: flows
+-- A flow that is here already stays as it is.
+INSERT INTO task_engine.flows (correlation_id, name, created_at)
+SELECT f.correlation_id, f.name, f.created_at
+FROM json_array_elements($1::text::json) WITH ORDINALITY AS r(line, place)
+CROSS JOIN LATERAL json_populate_record(NULL::task_engine.flows, r.line) AS f
+ORDER BY r.place
+ON CONFLICT DO NOTHING;
+
+-- name: reopened
+INSERT INTO task_engine.reopened_tasks (task_id, attempt)
+SELECT t.id, a.value::integer
+FROM json_to_recordset($1::text::json) AS t(id bigint, reopened json)
+CROSS JOIN LATERAL json_array_elements_text(t.reopened) AS a
+WHERE t.reopened IS NOT NULL;
+
 -- name: execution_logs
 INSERT INTO task_engine.execution_logs (task_id, attempt, line, logged_at, level, message)
 SELECT task_id, attempt, line, logged_at, level, message
@@ -129,10 +152,12 @@ CROSS JOIN LATERAL json_populate_record(NULL::task_engine.steps, r.line) AS s;
 
 -- name: suspended
 -- The attempt before the one that the task waits for has suspended it.
-INSERT INTO task_engine.suspended_tasks (task_id, attempt, signals, watching)
+INSERT INTO task_engine.suspended_tasks (task_id, attempt, signals, watching, blocked_on)
 SELECT id, (waiting->>'attempt')::integer - 1,
   ARRAY(SELECT json_array_elements_text(coalesce(suspended->'signals', '[]'))),
-  (suspended->>'watching')::bigint
+  CASE WHEN NOT coalesce((suspended->>'blocked')::boolean, false)
+    THEN (suspended->>'watching')::bigint END,
+  CASE WHEN (suspended->>'blocked')::boolean THEN (suspended->>'watching')::bigint END
 FROM json_to_recordset($1::text::json) AS t(id bigint, waiting json, suspended json)
 WHERE suspended IS NOT NULL;
 
@@ -157,11 +182,45 @@ ON CONFLICT DO NOTHING;
 INSERT INTO task_engine.waiting_tasks
   (task_id, due_at, priority, attempt, retry_number, queue, task_class)
 SELECT id, (waiting->>'due_at')::timestamptz, priority, (waiting->>'attempt')::integer,
-  (waiting->>'retry_number')::integer, queue, class
+  (waiting->>'retry_number')::integer,
+  CASE WHEN (suspended->>'blocked')::boolean THEN chr(30) || queue ELSE queue END, class
 FROM json_to_recordset($1::text::json)
-  AS t(id bigint, priority integer, queue text, class text, waiting json)
+  AS t(id bigint, priority integer, queue text, class text, waiting json, suspended json)
 WHERE waiting IS NOT NULL;
 
 -- name: wake
 -- Wakes all engines after an import.
 SELECT task_engine.wake(''), pg_notify('task-engine-schedule', '');
+
+-- name: limit
+-- A limit: $1 name, $2 class, $3 queue, $4 declared, $5 set by an operator. One that is there
+-- already stays as it is.
+INSERT INTO task_engine.limits
+  (name, task_class, queue, options, declared, set_by_operator, changed_at)
+VALUES ($1, $2, $3, coalesce($5::jsonb, $4::jsonb), $4::jsonb, $5::jsonb IS NOT NULL, now())
+ON CONFLICT (name) DO NOTHING;
+
+-- name: limited_target
+INSERT INTO task_engine.limited_targets VALUES (coalesce($1, ''), coalesce($2, ''))
+ON CONFLICT (task_class, queue) DO UPDATE SET in_use = true;
+
+-- name: closed_key
+INSERT INTO task_engine.closed_keys (limit_id, key, closed_until, reason)
+SELECT l.id, $4, $5, $6 FROM task_engine.limits l
+WHERE l.name = $1 AND l.task_class IS NOT DISTINCT FROM $2 AND l.queue IS NOT DISTINCT FROM $3
+ON CONFLICT DO NOTHING;
+
+-- name: any_limit
+SELECT id FROM task_engine.limits LIMIT 1;
+
+-- name: lock_claims
+-- Until the end of the transaction, so that the imported attempts are counted.
+LOCK TABLE task_engine.claims IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: count_limits
+-- Imported attempts that run count for limits.
+SELECT task_engine.count_running(l.id) FROM task_engine.limits l
+WHERE l.options ? 'max' OR l.options -> 'in_order' = 'true';
+
+-- name: change_limits
+UPDATE task_engine.limits_version SET version = version + 1;

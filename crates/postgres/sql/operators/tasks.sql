@@ -44,11 +44,32 @@ FROM task_engine.created_tasks c WHERE c.id = ANY ($1);
 -- in a second statement: in one, the look could be older than the lock.
 SELECT id FROM task_engine.created_tasks WHERE id = ANY ($1) ORDER BY id FOR UPDATE;
 
+-- name: restore_dependents
+-- Before the retry: what was cancelled because of these tasks waits for them again. See the
+-- function.
+SELECT r.restored, r.dependents FROM task_engine.restore_dependents($1::bigint[]) AS r;
+
+-- name: needed
+-- Those of these tasks ($1) that others depend on that have not succeeded, unless these have
+-- ended and are removed, too ($2). By the index task_dependencies_by_child, and keys.
+SELECT p.id FROM unnest($1::bigint[]) AS p(id)
+WHERE (
+  SELECT d.task_id FROM task_engine.task_dependencies d
+  WHERE d.depends_on = p.id AND d.condition IS NOT NULL
+    AND (SELECT c.id FROM task_engine.created_tasks c WHERE c.id = d.task_id) IS NOT NULL
+    AND (
+      SELECT e.ends_task FROM task_engine.ended_executions e
+      WHERE e.task_id = d.task_id ORDER BY e.attempt DESC LIMIT 1) IS DISTINCT FROM 'stopped'
+    AND NOT (d.task_id = ANY ($2::bigint[]) AND (
+      SELECT t.status IN ('failed', 'cancelled') FROM task_engine.tasks t WHERE t.id = d.task_id))
+  LIMIT 1) IS NOT NULL;
+
 -- name: retry
--- Sends ended tasks back to wait and brings waiting ones forward. The tasks are
--- locked. A waiting row is replaced, never updated.
+-- Sends ended tasks back to wait and brings waiting ones forward, except blocked ones. The
+-- tasks are locked. A waiting row is replaced, never updated.
 WITH asked AS MATERIALIZED (
-  SELECT t.id, t.status::text, t.scheduled_at > clock_timestamp() AS later
+  SELECT t.id, t.status::text, t.is_blocked,
+    t.scheduled_at > clock_timestamp() AND NOT t.is_blocked AS later
   FROM task_engine.tasks t WHERE t.id = ANY ($1)
 ), gone AS (
   DELETE FROM task_engine.waiting_tasks w
@@ -57,7 +78,9 @@ WITH asked AS MATERIALIZED (
 ), again AS (
   INSERT INTO task_engine.waiting_tasks
     (task_id, due_at, priority, attempt, retry_number, queue, task_class)
-  SELECT task_id, clock_timestamp(), priority, attempt, retry_number, queue, task_class FROM gone
+  SELECT task_id, clock_timestamp(), priority, attempt, retry_number, ltrim(queue, chr(31)),
+    task_class
+  FROM gone
   UNION ALL
   SELECT c.id, clock_timestamp(), c.priority, e.attempt + 1, 0, c.queue, c.task_class
   FROM asked a
@@ -68,7 +91,7 @@ WITH asked AS MATERIALIZED (
   WHERE a.status IN ('failed', 'cancelled')
   RETURNING task_id, task_class, queue, priority
 )
-SELECT a.id, a.status, a.later, again.task_id IS NOT NULL AS again,
+SELECT a.id, a.status, a.is_blocked, a.later, again.task_id IS NOT NULL AS again,
   CASE WHEN again.task_id IS NOT NULL
     THEN task_engine.wake(again.task_class, again.queue, again.priority) END AS woken
 FROM asked a LEFT JOIN again ON again.task_id = a.id;
@@ -81,7 +104,9 @@ FROM asked a LEFT JOIN again ON again.task_id = a.id;
 -- null stays.
 WITH gone AS (
   DELETE FROM task_engine.waiting_tasks w WHERE w.task_id = $1
-  RETURNING w.task_id, w.due_at, w.attempt, w.retry_number
+  RETURNING w.task_id, w.due_at, w.attempt, w.retry_number,
+    -- A blocked task stays so.
+    CASE WHEN starts_with(w.queue, chr(30)) THEN chr(30) ELSE '' END AS prefix
 ), changed AS (
   UPDATE task_engine.created_tasks c SET
     task_parameters = coalesce($2::jsonb, c.task_parameters),
@@ -90,13 +115,14 @@ WITH gone AS (
     scheduled_at = coalesce(
       $3::timestamptz, clock_timestamp() + $4::bigint * interval '1 microsecond', c.scheduled_at)
   FROM gone g WHERE c.id = g.task_id
-  RETURNING c.id, c.priority, c.queue, c.task_class, c.scheduled_at, g.due_at, g.attempt, g.retry_number
+  RETURNING c.id, c.priority, c.queue, c.task_class, c.scheduled_at, g.due_at, g.attempt, g.retry_number,
+    g.prefix
 ), again AS (
   INSERT INTO task_engine.waiting_tasks
     (task_id, due_at, priority, attempt, retry_number, queue, task_class)
   SELECT c.id,
     CASE WHEN $3::timestamptz IS NULL AND $4::bigint IS NULL THEN c.due_at ELSE c.scheduled_at END,
-    c.priority, c.attempt, c.retry_number, c.queue, c.task_class
+    c.priority, c.attempt, c.retry_number, c.prefix || c.queue, c.task_class
   FROM changed c
   RETURNING task_class, queue, priority, due_at
 )

@@ -46,7 +46,8 @@ FROM (
   UNION
   SELECT task_id, 'signals' FROM task_engine.signals
   UNION
-  SELECT task_id, 'children' FROM task_engine.task_dependencies
+  SELECT task_id, CASE WHEN condition IS NULL THEN 'children' ELSE 'dependencies' END
+  FROM task_engine.task_dependencies
   UNION
   SELECT task_id, 'a suspension' FROM task_engine.suspended_tasks
 ) AS d LEFT JOIN task_engine.created_tasks c ON c.id = d.task_id WHERE c.id IS NULL
@@ -136,7 +137,63 @@ FROM (
   SELECT s.task_id, s.started_at, s.recorded_at FROM task_engine.steps s
   UNION ALL
   SELECT g.task_id, g.sent_at, g.sent_at FROM task_engine.signals g
-) AS t WHERE NOT (isfinite(t.one) AND isfinite(t.other) AND greatest(t.one, t.other) < '9999-01-01Z');
+) AS t WHERE NOT (isfinite(t.one) AND isfinite(t.other) AND greatest(t.one, t.other) < '9999-01-01Z')
+UNION ALL
+-- Of a task that was cancelled or started otherwise, the suspended row is removed later.
+SELECT 'blocked_row_invalid', format('task %s waits in queue %s, but for no task', w.task_id, to_json(w.queue))
+FROM task_engine.waiting_tasks w
+LEFT JOIN task_engine.suspended_tasks s ON s.task_id = w.task_id AND s.attempt + 1 = w.attempt AND s.blocked_on IS NOT NULL
+WHERE starts_with(w.queue, chr(30)) AND s.task_id IS NULL
+UNION ALL
+SELECT 'blocked_row_invalid', format('task %s waits for task %s, on which it does not depend', s.task_id, s.blocked_on)
+FROM task_engine.suspended_tasks s
+JOIN task_engine.waiting_tasks w ON w.task_id = s.task_id AND s.attempt + 1 = w.attempt AND starts_with(w.queue, chr(30))
+LEFT JOIN task_engine.task_dependencies d ON d.task_id = s.task_id AND d.depends_on = s.blocked_on AND d.condition IS NOT NULL
+WHERE s.blocked_on IS NOT NULL AND d.task_id IS NULL
+UNION ALL
+-- As above: after an end and before its look at what depends on it, this is as it should be.
+SELECT 'task_not_resumed', format('task %s still waits for others, although its dependencies decided more than a minute ago', s.task_id)
+FROM task_engine.suspended_tasks s
+JOIN task_engine.waiting_tasks w ON w.task_id = s.task_id AND w.attempt = s.attempt + 1 AND starts_with(w.queue, chr(30))
+CROSS JOIN LATERAL (
+  SELECT bool_or(l.ends_task IS NULL AND c.id IS NOT NULL OR r.task_id IS NOT NULL) AS is_open,
+    bool_or(d.condition = 'success' AND l.ends_task IN ('failed', 'cancelled') AND r.task_id IS NULL
+      AND l.stopped_at < clock_timestamp() - interval '1 minute') AS has_failed,
+    max(l.stopped_at) AS stopped_at
+  FROM task_engine.task_dependencies d
+  LEFT JOIN task_engine.created_tasks c ON c.id = d.depends_on
+  LEFT JOIN last l ON l.task_id = d.depends_on
+  LEFT JOIN task_engine.reopened_tasks r ON r.task_id = l.task_id AND r.attempt = l.attempt
+  WHERE d.task_id = s.task_id AND d.condition IS NOT NULL
+) AS on_others
+WHERE (on_others.has_failed OR NOT on_others.is_open
+    AND coalesce(on_others.stopped_at, '-infinity') < clock_timestamp() - interval '1 minute')
+  AND EXISTS (
+    SELECT FROM task_engine.instances i
+    WHERE i.stopped_at IS NULL AND i.lost_at IS NULL AND i.heartbeat_at + i.lease > clock_timestamp()
+      AND i.started_at < clock_timestamp() - interval '1 minute')
+UNION ALL
+SELECT 'limited_row_invalid', format('task %s waits in queue %s with the lane key %s', w.task_id, to_json(w.queue), coalesce(w.lane_key, 'null'))
+FROM task_engine.waiting_tasks w WHERE (w.lane_key IS NOT NULL) <> starts_with(w.queue, chr(31))
+UNION ALL
+SELECT 'limit_not_counted', format('attempt %s of task %s runs, but does not count for limit %s', h.attempt, h.task_id, to_json(l.name))
+FROM held h
+JOIN task_engine.created_tasks c ON c.id = h.task_id
+JOIN task_engine.limits l ON (l.options ? 'max' OR l.options -> 'in_order' = 'true')
+  AND (l.task_class = c.task_class OR l.queue = c.queue
+    OR l.task_class IS NULL AND l.queue IS NULL AND c.context -> 'limits' ? l.name)
+WHERE NOT EXISTS (
+  SELECT FROM (
+    SELECT k.task_ids, k.attempts FROM task_engine.limit_keys k
+    WHERE k.limit_id = l.id AND k.key = task_engine.limit_key(
+      coalesce(nullif(c.context -> 'limits' -> l.name, 'null'), c.task_parameters -> (l.options ->> 'key')))
+    ORDER BY k.total DESC LIMIT 1
+  ) AS k
+  CROSS JOIN LATERAL unnest(k.task_ids, k.attempts) AS holder(task_id, attempt)
+  WHERE holder.task_id = h.task_id AND holder.attempt = h.attempt)
+UNION ALL
+SELECT 'limit_key_twice', format('key %s of limit %s has %s rows', to_json(k.key), k.limit_id, count(*))
+FROM task_engine.limit_keys k WHERE k.total > 0 GROUP BY k.limit_id, k.key HAVING count(*) > 1;
 
 -- name: inventory
 -- How much there is. Reads every row, like the checks that it goes with.

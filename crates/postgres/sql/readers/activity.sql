@@ -14,7 +14,8 @@ SELECT now() AS now, (SELECT max(id) FROM task_engine.created_tasks) AS newest;
 -- name: activity_next
 -- The first $1 tasks of each of the first $2 lanes that are due within $3
 -- microseconds, $4 in all. One probe finds a lane, and each is read from its beginning
--- (waiting_tasks_by_lane).
+-- (waiting_tasks_by_lane). Tasks in the lanes of keys are in a queue with a prefix; so are
+-- blocked tasks, which are not next.
 WITH RECURSIVE lane AS (
   (SELECT queue, task_class, priority, 1 AS place FROM task_engine.waiting_tasks
    ORDER BY queue, task_class, priority LIMIT 1)
@@ -27,13 +28,14 @@ WITH RECURSIVE lane AS (
   ) AS head
   WHERE lane.place < $2::integer
 )
-SELECT lane.queue, lane.task_class, lane.priority, first.task_id, first.due_at
+SELECT ltrim(lane.queue, chr(31)) AS queue, lane.task_class, lane.priority, first.task_id, first.due_at
 FROM lane CROSS JOIN LATERAL (
   SELECT w.task_id, w.due_at FROM task_engine.waiting_tasks w
   WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = lane.priority
     AND w.due_at <= now() + $3::bigint * interval '1 microsecond'
   ORDER BY w.due_at, w.task_id LIMIT $1::bigint
 ) AS first
+WHERE NOT starts_with(lane.queue, chr(30))
 LIMIT $4::bigint;
 
 -- name: endings
@@ -84,15 +86,18 @@ FROM unnest('{failed, cancelled}'::task_engine.task_status[]) AS status;
 -- How many due tasks of these queues ($2) and classes ($3) are claimed before the
 -- waiting task $1, each lane counted up to $4. A lane of a higher priority is
 -- counted up to now, one of the same up to the task: ranges of
--- waiting_tasks_by_lane; each step of the recursion is one probe in it.
+-- waiting_tasks_by_lane; each step of the recursion is one probe in it. Tasks in the lanes
+-- of keys are in a queue with a prefix.
 WITH RECURSIVE me AS (
   SELECT task_id, due_at, priority FROM task_engine.waiting_tasks WHERE task_id = $1
 ), lane AS (
   SELECT q.queue, k.task_class, (
     SELECT max(w.priority) FROM task_engine.waiting_tasks w
     WHERE w.queue = q.queue AND w.task_class = k.task_class) AS priority
-  FROM unnest($2::text[]) AS q(queue) CROSS JOIN unnest($3::text[]) AS k(task_class)
-  WHERE NOT EXISTS (SELECT FROM task_engine.paused_queues p WHERE p.queue = q.queue)
+  FROM (SELECT unnest($2::text[]) UNION ALL SELECT chr(31) || unnest($2::text[])) AS q(queue)
+  CROSS JOIN unnest($3::text[]) AS k(task_class)
+  WHERE NOT EXISTS (
+    SELECT FROM task_engine.paused_queues p WHERE p.queue = ltrim(q.queue, chr(31)))
   UNION ALL
   SELECT lane.queue, lane.task_class, (
     SELECT max(w.priority) FROM task_engine.waiting_tasks w

@@ -5,6 +5,7 @@
 -- above, $3 the limit.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked,
   task_engine.readable(c.context) AS context, c.scheduled_at AS due_at
 FROM task_engine.tasks t JOIN task_engine.created_tasks c ON c.id = t.id
 WHERE t.id = ANY (ARRAY(

@@ -1,7 +1,8 @@
 -- name: queues_waiting
 -- The first $2 lanes that have waiting tasks, each counted up to $1. One probe
 -- finds a lane, and ranges of waiting_tasks_by_lane are counted, so that a
--- large lane costs no more than the limit.
+-- large lane costs no more than the limit. Tasks in the lanes of keys and blocked tasks are in a
+-- queue with a prefix; a blocked task is not due, whatever its time is.
 WITH RECURSIVE lane AS (
   (SELECT queue, task_class, priority, 1 AS place FROM task_engine.waiting_tasks
    ORDER BY queue, task_class, priority LIMIT 1)
@@ -14,19 +15,19 @@ WITH RECURSIVE lane AS (
   ) AS head
   WHERE lane.place < $2::integer
 )
-SELECT lane.queue, due.seen AS due, later.seen AS later
+SELECT ltrim(lane.queue, chr(30) || chr(31)) AS queue, due.seen AS due, later.seen AS later
 FROM lane
 CROSS JOIN LATERAL (
   SELECT count(*) AS seen FROM (
     SELECT FROM task_engine.waiting_tasks w
     WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = lane.priority
-      AND w.due_at <= now() LIMIT $1::bigint) AS some_of_it
+      AND w.due_at <= now() AND NOT starts_with(lane.queue, chr(30)) LIMIT $1::bigint) AS some_of_it
 ) AS due
 CROSS JOIN LATERAL (
   SELECT count(*) AS seen FROM (
     SELECT FROM task_engine.waiting_tasks w
     WHERE w.queue = lane.queue AND w.task_class = lane.task_class AND w.priority = lane.priority
-      AND w.due_at > now() LIMIT $1::bigint) AS some_of_it
+      AND (w.due_at > now() OR starts_with(lane.queue, chr(30))) LIMIT $1::bigint) AS some_of_it
 ) AS later;
 
 -- name: queues_running

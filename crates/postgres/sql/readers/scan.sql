@@ -81,6 +81,7 @@ FROM (
 -- into a scan of all history, but probes the key for each row.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked,
   t.correlation_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
@@ -111,6 +112,7 @@ ORDER BY t.id DESC;
 -- $12 and $13 as in scan_bound_flow.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked,
   t.correlation_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
@@ -147,6 +149,7 @@ ORDER BY t.id DESC;
 -- $12 as in scan_bound_ids.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked,
   t.correlation_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
@@ -180,6 +183,7 @@ ORDER BY t.id DESC;
 -- $12 to $14 as in scan_bound_status.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked,
   t.correlation_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,

@@ -2,7 +2,8 @@
 -- A page of tasks: $1 class or null, $2 the id to start below, $3 limit. The ids come
 -- from the base tables (the fastest way for each status), the rest from the view.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
-  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error
+  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked
 FROM task_engine.tasks t
 WHERE t.id = ANY (ARRAY(
   SELECT id FROM task_engine.created_tasks
@@ -11,7 +12,8 @@ WHERE t.id = ANY (ARRAY(
 
 -- name: tasks_waiting
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
-  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error
+  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked
 FROM task_engine.tasks t
 WHERE t.id = ANY (ARRAY(
   SELECT task_id FROM task_engine.waiting_tasks
@@ -20,7 +22,8 @@ WHERE t.id = ANY (ARRAY(
 
 -- name: tasks_running
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
-  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error
+  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked
 FROM task_engine.tasks t
 WHERE t.id = ANY (ARRAY(
   SELECT h.task_id FROM task_engine.held_attempts h
@@ -31,7 +34,8 @@ WHERE t.id = ANY (ARRAY(
 -- name: tasks_stopped
 -- The primary key is walked from its end.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
-  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error
+  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked
 FROM task_engine.tasks t
 WHERE t.id = ANY (ARRAY(
   SELECT e.task_id FROM task_engine.ended_executions e
@@ -48,7 +52,8 @@ WHERE t.id = ANY (ARRAY(
 -- name: tasks_failed_or_cancelled
 -- Of one of these two statuses ($4), by the index of both.
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
-  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error
+  t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked
 FROM task_engine.tasks t
 WHERE t.id = ANY (ARRAY(
   SELECT e.task_id FROM task_engine.ended_executions e
@@ -66,6 +71,7 @@ WHERE t.id = ANY (ARRAY(
 -- name: task
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
+  t.is_blocked,
   task_engine.readable(t.task_parameters) AS task_parameters, task_engine.readable(c.context) AS context,
   EXISTS (SELECT FROM task_engine.cancel_requests r
           JOIN task_engine.held_attempts h ON h.task_id = r.task_id AND h.attempt = r.attempt

@@ -8,7 +8,7 @@ use crate::{assert_by_keys, pages, plan, tables};
 const SQL: &str = include_str!("../../sql/engine/durable.sql");
 
 /// The statements of engines, with arguments about one task.
-const STATEMENTS: [(&str, &str); 15] = [
+const STATEMENTS: [(&str, &str); 14] = [
     ("steps", "1"),
     ("record_steps", "'{1}','{1}','{1}','{a}','{1}','{step}','{1}','{0}','{NULL}','{NULL}'"),
     ("existing_steps", "'{1}','{a}'"),
@@ -23,7 +23,6 @@ const STATEMENTS: [(&str, &str); 15] = [
     ("time_out", "1, 1, 1, 'a'"),
     ("signal_of", "1, 'a'"),
     ("watched_by", "'{1}'"),
-    ("watching_tasks", "'{2}'"),
     ("lock_suspended", "'{1}'"),
     ("resume", "'{1,3}'"),
     ("child_outcomes", "'{2,4}','{NULL,NULL}'"),
@@ -60,13 +59,6 @@ async fn durable_statements_read_by_keys() {
     assert_reads_by_keys("suspended_page", &plan);
     assert!(plan.contains("suspended_tasks_pkey"), "{plan}");
     assert!(!plan.contains("Sort"), "the index has the order:\n{plan}");
-}
-
-#[tokio::test]
-async fn watched_tasks_are_found_by_index() {
-    let client = tables().await;
-    let plan = plan(&client, "watching", statement(SQL, "watching_tasks"), "'{2}'").await;
-    assert!(plan.contains("suspended_tasks_by_watched"), "{plan}");
 }
 
 /// Many other durable tasks add at most the depth of the indexes to what a statement reads.

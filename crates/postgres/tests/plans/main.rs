@@ -3,6 +3,8 @@
 
 mod durable;
 mod engine;
+mod flows;
+mod limits;
 mod readers;
 mod views;
 

@@ -29,11 +29,16 @@ JOIN task_engine_created_tasks AS created ON created.id = held.task_id
 WHERE held.task_class = ?1 AND held.unique_key = ?2;
 
 -- name: replace_task
--- Replaces the fields of a task: null keeps a field. By its key.
+-- Replaces the fields of a task: null keeps a field. That others wait for the task stays in
+-- its context. By its key.
 UPDATE task_engine_created_tasks
 SET
     task_parameters = coalesce(?2, task_parameters),
-    context = coalesce(?3, context),
+    context = CASE
+        WHEN ?3 IS NULL THEN context
+        WHEN context ->> '$.awaited' IS 1 THEN json_set(?3, '$.awaited', json('true'))
+        ELSE ?3
+    END,
     queue = coalesce(?4, queue),
     priority = coalesce(?5, priority),
     scheduled_at = coalesce(?6, scheduled_at)

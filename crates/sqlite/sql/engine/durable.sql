@@ -99,7 +99,8 @@ SELECT task_id, ?2, ?3, ?4
 FROM task_engine_waiting_tasks
 WHERE task_id = ?1 AND attempt = ?2 + 1 AND due_at > ?5
 ON CONFLICT (task_id) DO UPDATE
-SET attempt = excluded.attempt, signals = excluded.signals, watching = excluded.watching;
+SET attempt = excluded.attempt, signals = excluded.signals, watching = excluded.watching,
+    blocked_on = NULL, late_watch = 0;
 
 -- name: suspended
 -- A suspended task. By its key.
@@ -120,8 +121,8 @@ WHERE watching = ?1
 ORDER BY task_id;
 
 -- name: suspended_after
--- The next suspended tasks. A range of the key.
-SELECT task_id, attempt, signals, watching
+-- The next suspended tasks, blocked ones included. A range of the key.
+SELECT task_id, attempt, signals, watching, blocked_on
 FROM task_engine_suspended_tasks
 WHERE task_id > ?1
 ORDER BY task_id

@@ -16,7 +16,25 @@ ORDER BY 1;
 
 -- name: dependencies
 -- The children of one task. A range of the primary key.
-SELECT depends_on FROM task_engine_task_dependencies WHERE task_id = ?1 ORDER BY depends_on;
+SELECT depends_on
+FROM task_engine_task_dependencies
+WHERE task_id = ?1 AND condition IS NULL
+ORDER BY depends_on;
+
+-- name: conditions
+-- What one task depends on. A range of the primary key.
+SELECT depends_on, condition
+FROM task_engine_task_dependencies
+WHERE task_id = ?1 AND condition IS NOT NULL
+ORDER BY depends_on;
+
+-- name: flows
+-- Every flow.
+SELECT correlation_id, name, created_at FROM task_engine_flows ORDER BY id;
+
+-- name: reopened
+-- The ends of one task that no longer count. A range of the primary key.
+SELECT attempt FROM task_engine_reopened_tasks WHERE task_id = ?1 ORDER BY attempt;
 
 -- name: executions
 -- The ended attempts of one task. A range of the primary key.
@@ -91,7 +109,9 @@ ORDER BY id;
 
 -- name: suspended
 -- By the key.
-SELECT attempt, signals, watching FROM task_engine_suspended_tasks WHERE task_id = ?1;
+SELECT attempt, signals, coalesce(blocked_on, watching), blocked_on IS NOT NULL
+FROM task_engine_suspended_tasks
+WHERE task_id = ?1;
 
 -- name: tasks
 -- Every task with where it waits, in the order of ids: a walk along the keys.

@@ -11,7 +11,15 @@ INSERT INTO task_engine_claims (id, instance_id, claimed_at, attempts)
 VALUES (?1, ?2, ?3, json_array(json_array(?4, ?5, ?6)));
 
 -- name: dependency
-INSERT INTO task_engine_task_dependencies (task_id, depends_on) VALUES (?1, ?2);
+INSERT INTO task_engine_task_dependencies (task_id, depends_on, condition) VALUES (?1, ?2, ?3);
+
+-- name: flow
+-- A flow that is here already stays as it is.
+INSERT INTO task_engine_flows (correlation_id, name, created_at) VALUES (?1, ?2, ?3)
+ON CONFLICT DO NOTHING;
+
+-- name: reopened
+INSERT INTO task_engine_reopened_tasks (task_id, attempt) VALUES (?1, ?2);
 
 -- name: execution
 -- No claim is known here, so a result that still arrives is late.
@@ -85,8 +93,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9);
 
 -- name: suspended
 -- The attempt before the one that the task waits for has suspended it.
-INSERT INTO task_engine_suspended_tasks (task_id, attempt, signals, watching)
-VALUES (?1, ?2 - 1, ?3, ?4);
+INSERT INTO task_engine_suspended_tasks (task_id, attempt, signals, watching, blocked_on)
+VALUES (?1, ?2 - 1, ?3, iif(?5, NULL, ?4), iif(?5, ?4, NULL));
 
 -- name: task
 INSERT INTO task_engine_created_tasks

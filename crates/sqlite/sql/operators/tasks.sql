@@ -81,6 +81,10 @@ DELETE FROM task_engine_task_dependencies WHERE task_id = ?1;
 -- Retention: by key, in the transaction that chose the task.
 DELETE FROM task_engine_suspended_tasks WHERE task_id = ?1;
 
+-- name: prune_reopened_tasks
+-- Retention: by key, in the transaction that chose the task.
+DELETE FROM task_engine_reopened_tasks WHERE task_id = ?1;
+
 -- name: is_kept_child
 -- Whether an open task depends on this one. By task_engine_task_dependencies_by_child, and
 -- the keys of its parents.
@@ -88,7 +92,9 @@ SELECT 1 FROM task_engine_kept_children WHERE task_id = ?1;
 
 -- name: waiting_one
 -- The place of one task in the queue. By its key.
-SELECT due_at, attempt, retry_number FROM task_engine_waiting_tasks WHERE task_id = ?1;
+SELECT due_at, attempt, retry_number, substr(queue, 1, 1) = char(30)
+FROM task_engine_waiting_tasks
+WHERE task_id = ?1;
 
 -- name: last_ending
 -- How the last attempt of a task ended. The end of a range of the primary key.

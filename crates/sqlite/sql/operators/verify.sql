@@ -59,6 +59,8 @@ FROM (
     SELECT task_id, 'children' FROM task_engine_task_dependencies
     UNION
     SELECT task_id, 'a suspension' FROM task_engine_suspended_tasks
+    UNION
+    SELECT task_id, 'a retried end' FROM task_engine_reopened_tasks
 )
 WHERE task_id NOT IN (SELECT id FROM task_engine_created_tasks)
 ORDER BY task_id, what;
@@ -96,6 +98,81 @@ WHERE waiting.due_at > ?1
             AND started_at < ?1 - 60000000
     )
 ORDER BY suspended.task_id;
+
+-- name: blocked_not_resumed
+-- Blocked tasks whose dependencies decided more than a minute before now (?1): one that was
+-- needed has not succeeded, or all have ended. As in not_resumed.
+SELECT 'task ' || suspended.task_id
+    || ' still waits for others, although its dependencies decided more than a minute ago'
+FROM task_engine_suspended_tasks AS suspended
+JOIN task_engine_waiting_tasks AS waiting
+    ON waiting.task_id = suspended.task_id
+    AND waiting.attempt = suspended.attempt + 1
+    AND substr(waiting.queue, 1, 1) = char(30)
+WHERE EXISTS (
+        SELECT 1
+        FROM task_engine_instances
+        WHERE stopped_at IS NULL AND lost_at IS NULL AND heartbeat_at + lease_ms * 1000 > ?1
+            AND started_at < ?1 - 60000000
+    )
+    AND (
+        SELECT max(state.condition = 'success' AND state.state IN ('failed', 'cancelled')
+                AND state.ended_at < ?1 - 60000000)
+            OR (
+                max(state.state = 'open') = 0
+                AND coalesce(max(state.ended_at), 0) < ?1 - 60000000
+            )
+        FROM (
+            SELECT
+                dependency.condition,
+                dependency.state,
+                (
+                    SELECT ended.stopped_at
+                    FROM task_engine_ended_executions AS ended
+                    WHERE ended.task_id = dependency.depends_on
+                    ORDER BY ended.attempt DESC
+                    LIMIT 1
+                ) AS ended_at
+            FROM task_engine_dependency_states AS dependency
+            WHERE dependency.task_id = suspended.task_id
+        ) AS state
+    )
+ORDER BY suspended.task_id;
+
+-- name: blocked_row_invalid
+-- A task in the queue of blocked tasks waits for one that it depends on, and is in its own
+-- queue. Of a task that was cancelled or started otherwise, the suspended row is removed later.
+SELECT 'task ' || waiting.task_id || CASE
+    WHEN suspended.task_id IS NULL
+    THEN ' waits in the queue of blocked tasks, but for no task'
+    WHEN dependency.task_id IS NULL
+    THEN ' waits for task ' || suspended.blocked_on || ', on which it does not depend'
+    ELSE ' waits in the queue ' || substr(waiting.queue, 2) || ', but belongs to the queue ' || created.queue
+END
+FROM task_engine_waiting_tasks AS waiting
+JOIN task_engine_created_tasks AS created ON created.id = waiting.task_id
+LEFT JOIN task_engine_suspended_tasks AS suspended
+    ON suspended.task_id = waiting.task_id
+    AND suspended.attempt + 1 = waiting.attempt
+    AND suspended.blocked_on IS NOT NULL
+LEFT JOIN task_engine_task_dependencies AS dependency
+    ON dependency.task_id = suspended.task_id
+    AND dependency.depends_on = suspended.blocked_on
+    AND dependency.condition IS NOT NULL
+WHERE substr(waiting.queue, 1, 1) = char(30)
+    AND (dependency.task_id IS NULL OR waiting.queue <> char(30) || created.queue)
+ORDER BY waiting.task_id;
+
+-- name: not_marked_as_blocked
+-- A task that waits for others is in the queue of blocked tasks: otherwise an engine may start
+-- it too early.
+SELECT 'task ' || waiting.task_id || ' waits for task ' || suspended.blocked_on
+    || ', but not in the queue of blocked tasks'
+FROM task_engine_suspended_tasks AS suspended
+JOIN task_engine_waiting_tasks AS waiting
+    ON waiting.task_id = suspended.task_id AND waiting.attempt = suspended.attempt + 1
+WHERE suspended.blocked_on IS NOT NULL AND substr(waiting.queue, 1, 1) <> char(30)
+ORDER BY waiting.task_id;
 
 -- name: waiting_with_old_attempt
 -- Attempt numbers only grow: a used one would violate the primary key at its end.
@@ -232,6 +309,30 @@ FROM task_engine_fired_slots AS fired
 LEFT JOIN task_engine_schedules AS schedule ON schedule.id = fired.schedule_id
 WHERE schedule.id IS NULL OR fired.slot >= schedule.next_at
 ORDER BY fired.schedule_id, fired.slot;
+
+-- name: limited_row_invalid
+-- A task with a lane key waits in its own queue, which is marked; any other task in a queue
+-- that is not.
+SELECT 'task ' || waiting.task_id || CASE
+    WHEN waiting.lane_key IS NULL THEN ' waits in the lanes of tasks with limits, but has no lane key'
+    WHEN substr(waiting.queue, 1, 1) <> char(31) THEN ' has the lane key ' || waiting.lane_key || ', but waits with tasks without limits'
+    ELSE ' waits in the queue ' || substr(waiting.queue, 2) || ', but belongs to the queue ' || created.queue
+END
+FROM task_engine_waiting_tasks AS waiting
+JOIN task_engine_created_tasks AS created ON created.id = waiting.task_id
+WHERE (waiting.lane_key IS NOT NULL) <> (substr(waiting.queue, 1, 1) = char(31))
+    OR (waiting.lane_key IS NOT NULL AND waiting.queue <> char(31) || created.queue)
+ORDER BY waiting.task_id;
+
+-- name: limited_rows
+-- Every task in the lane of its keys, with what these depend on.
+SELECT
+    waiting.task_id, created.task_class, created.queue, created.task_parameters, created.context,
+    waiting.lane_key
+FROM task_engine_waiting_tasks AS waiting
+JOIN task_engine_created_tasks AS created ON created.id = waiting.task_id
+WHERE waiting.lane_key IS NOT NULL
+ORDER BY waiting.task_id;
 
 -- name: inventory
 -- Counts all rows. Reads every row, like the checks that it belongs to.

@@ -86,7 +86,8 @@ SELECT
         SELECT count(every.instance_id)
         FROM task_engine_ended_executions AS every
         WHERE every.task_id = created.id
-    )
+    ),
+    coalesce(substr(waiting.queue, 1, 1) = char(30), 0)
 FROM task_engine_created_tasks AS created
 LEFT JOIN task_engine_waiting_tasks AS waiting ON waiting.task_id = created.id
 LEFT JOIN task_engine_ended_executions AS ended

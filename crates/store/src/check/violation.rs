@@ -69,6 +69,14 @@ kinds! {
     UniqueKeyMismatch "unique_key_mismatch",
     /// A fired slot has no schedule, or would fire again.
     SlotMismatch "slot_mismatch",
+    /// A task waits for tasks that it depends on, but looks at none of them.
+    BlockedRowInvalid "blocked_row_invalid",
+    /// A task waits in the lane of its keys, but in a wrong queue or with wrong keys.
+    LimitedRowInvalid "limited_row_invalid",
+    /// An attempt runs, but does not hold the keys of its limits.
+    LimitNotCounted "limit_not_counted",
+    /// A key has two newest rows.
+    LimitKeyTwice "limit_key_twice",
     /// A stored value cannot be read.
     UnreadableValue "unreadable_value",
     /// A time is outside the calendar.

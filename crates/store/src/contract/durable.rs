@@ -42,8 +42,10 @@ pub trait DurableStore: StoreBase {
     ) -> StoreFuture<'a, WaitOutcome>;
 
     /// Makes the parents of these ended tasks due, if they are suspended and all their
-    /// children have ended. Call it after the ends are committed. Returns how many parents
-    /// are due.
+    /// children have ended; and decides about the tasks that depend on them
+    /// ([`decide_dependent`](task_engine_core::dependency::decide_dependent)), also about those
+    /// that depend on a task that this cancels. Call it after the ends are committed. Returns
+    /// how many tasks are due.
     fn resume_parents<'a>(&'a self, ended: &'a [TaskId]) -> StoreFuture<'a, u64>;
 
     /// Makes suspended tasks due whose signal has been sent or whose children have all ended,

@@ -21,13 +21,17 @@ pub trait OperatorStore: StoreBase {
     /// Cancels tasks: at once if they wait, by request if they run.
     fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<CancelReport>>;
 
-    /// Requeues ended tasks, and lets waiting ones run at once.
+    /// Requeues ended tasks, and lets waiting ones run at once; but not those that wait for
+    /// tasks that they depend on. Tasks that were cancelled because a retried one had not
+    /// succeeded ([`DEPENDENCY_FAILED`](task_engine_core::attempt::TaskError::DEPENDENCY_FAILED))
+    /// wait for it again, and so do those that depend on them.
     fn retry<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<RetryReport>>;
 
     /// Changes a waiting task, and wakes engines. A claimed task stays as it is.
     fn edit<'a>(&'a self, id: TaskId, edit: &'a Edit) -> StoreFuture<'a, EditReport>;
 
-    /// Deletes ended tasks, with everything recorded about them.
+    /// Deletes ended tasks, with everything recorded about them; but not those that a task
+    /// depends on that has not succeeded.
     fn delete<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<DeleteReport>>;
 
     /// Pauses a queue: no claim that begins after this has returned takes from it; running
@@ -126,6 +130,8 @@ pub enum RetryReport {
     Advanced,
     /// It was due already.
     AlreadyDue,
+    /// It waits for tasks that it depends on.
+    Blocked,
     /// It runs.
     Running,
     /// It succeeded; there is nothing to retry.

@@ -51,9 +51,12 @@ pub struct SuspendedRecord {
     /// The signals that wake it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<String>,
-    /// The child whose end is looked at next.
+    /// The child, or the task that it depends on, whose end is looked at next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watching: Option<i64>,
+    /// Whether it waits for tasks that it depends on: it has not started.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub blocked: bool,
 }
 
 impl From<StepRow> for StepRecord {
@@ -146,6 +149,9 @@ impl TaskRecord {
         let Some(suspended) = &self.suspended else {
             return Ok(());
         };
+        if suspended.blocked {
+            return self.check_blocked(suspended);
+        }
         if self.waiting.is_none_or(|waiting| waiting.attempt <= 1) {
             return Err("it is suspended, but does not wait for another attempt".to_owned());
         }
@@ -163,7 +169,9 @@ impl TaskRecord {
     /// The tasks that its steps and dependencies name.
     pub(super) fn named_tasks(&self) -> impl Iterator<Item = i64> {
         let called = self.steps.iter().filter_map(|step| step.children()?.ok()).flatten();
-        called.chain(self.depends_on.iter().copied())
+        called
+            .chain(self.depends_on.iter().copied())
+            .chain(self.dependencies.iter().map(|one| one.on))
     }
 
     /// What wakes the task, if it waits for the attempt after this one. A row of an earlier
@@ -184,6 +192,9 @@ impl TaskRecord {
         }
         for id in &mut self.depends_on {
             *id += shift.tasks;
+        }
+        for one in &mut self.dependencies {
+            one.on += shift.tasks;
         }
         if let Some(child) = self.suspended.as_mut().and_then(|one| one.watching.as_mut()) {
             *child += shift.tasks;

@@ -214,6 +214,8 @@ impl ExportFile {
                 return task_engine_core::queue::check_queue_name(&paused.queue)
                     .map_err(|e| e.to_string());
             }
+            ExportLine::Limit(limit) => return limit.check(),
+            ExportLine::Flow(flow) => return flow.check(),
             ExportLine::SkippedTask(_) | ExportLine::End(_) => return Ok(()),
         };
         if id <= *last {
@@ -258,8 +260,8 @@ impl Iterator for ExportFile {
 }
 
 fn words(end: ExportCounts) -> String {
-    let ExportCounts { instances, paused_queues, tasks, schedules } = end;
+    let ExportCounts { instances, paused_queues, limits, flows, tasks, schedules } = end;
     format!(
-        "{tasks} tasks, {schedules} schedules, {paused_queues} paused queues, {instances} instances"
+        "{tasks} tasks, {flows} flows, {schedules} schedules, {paused_queues} paused queues, {limits} limits, {instances} instances"
     )
 }

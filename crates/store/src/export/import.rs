@@ -110,7 +110,15 @@ impl IdShift {
                 }
             }
             ExportLine::SkippedTask(skipped) => skipped.id += self.tasks,
-            ExportLine::Header(_) | ExportLine::PausedQueue(_) | ExportLine::End(_) => {}
+            ExportLine::Flow(flow) => {
+                if let Some(id) = task_named(&flow.correlation_id, header) {
+                    flow.correlation_id = (id + self.tasks).to_string();
+                }
+            }
+            ExportLine::Header(_)
+            | ExportLine::PausedQueue(_)
+            | ExportLine::Limit(_)
+            | ExportLine::End(_) => {}
         }
         line
     }
@@ -130,10 +138,9 @@ impl IdShift {
         }
         let flow = fields.get("correlation_id").and_then(|raw| {
             let text: String = serde_json::from_str(raw.get()).ok()?;
-            let id: i64 = text.parse().ok()?;
-            (id.to_string() == text).then_some(id)
+            task_named(&text, header)
         });
-        if let Some(id) = flow.filter(own) {
+        if let Some(id) = flow {
             shifted.push(("correlation_id", format!("\"{}\"", id + self.tasks)));
         }
         if shifted.is_empty() {
@@ -146,4 +153,11 @@ impl IdShift {
         }
         serde_json::to_string(&fields).map_or_else(|_| context.clone(), Json::from_store)
     }
+}
+
+/// The task of the file that a correlation id names.
+fn task_named(correlation_id: &str, header: &ExportHeader) -> Option<i64> {
+    let id: i64 = correlation_id.parse().ok()?;
+    let names_task = id.to_string() == correlation_id && (1..=header.last_task_id).contains(&id);
+    names_task.then_some(id)
 }

@@ -14,7 +14,10 @@ use std::fmt::Write as _;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use task_engine_core::dependency::FlowState;
 use task_engine_core::queue::BoundedCount;
+use task_engine_operations::flows::FlowsPage;
+use task_engine_operations::limits::{LimitList, LimitSummary};
 use task_engine_operations::stats::{EngineStats, QueueStats};
 
 use super::query::Query;
@@ -28,6 +31,8 @@ pub(super) async fn metrics(
 ) -> Result<impl IntoResponse, ApiError> {
     query.with(&[])?;
     let mut text = of_store(&*app.cache.now().await?);
+    text += &of_limits(&*app.cache.limits().await?);
+    text += &of_flows(&*app.cache.flows().await?);
     text += &last_hour::text(&app.cache.last_hour().await?);
     if let Some(render) = &app.metrics {
         text += &render();
@@ -93,6 +98,21 @@ fn of_store(now: &LiveState) -> String {
     text.0
 }
 
+fn of_flows(page: &FlowsPage) -> String {
+    let mut text = MetricsText::default();
+    let all = page.flows.iter();
+    let open = all.clone().filter(|flow| flow.state == FlowState::Open).count();
+    let open = f64::from(u32::try_from(open).unwrap_or(u32::MAX));
+    text.one("task_engine_flows_open", "Flows that have not ended, of the newest 30.", open);
+    let blocked: u32 = all.map(|flow| flow.row.counts.blocked).sum();
+    text.one(
+        "task_engine_flow_tasks_blocked",
+        "Tasks that wait for other tasks, of the newest 30 flows, counted up to 1000 a flow.",
+        f64::from(blocked),
+    );
+    text.0
+}
+
 fn of_queues(text: &mut MetricsText, now: &LiveState) {
     let queues = &now.stats.queues;
     let mut family = |name: &str, help: &str, value: &dyn Fn(&QueueStats) -> f64| {
@@ -133,6 +153,27 @@ fn of_queues(text: &mut MetricsText, now: &LiveState) {
 
 fn name_of(queue: &QueueStats) -> &str {
     &queue.row.name
+}
+
+/// By limit, not by key: there may be a key for each customer.
+fn of_limits(list: &LimitList) -> String {
+    let mut text = MetricsText::default();
+    let mut family = |name: &str, help: &str, value: &dyn Fn(&LimitSummary) -> i64| {
+        let sample = |limit| (vec![("limit", limit_name(limit))], number(value(limit)));
+        text.family(name, help, list.limits.iter().map(sample));
+    };
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let help = "Running attempts that count for a limit.";
+    family("task_engine_limit_running", help, &|limit| count(limit.running));
+    let help = "Due tasks that a limit keeps from starting, of at most 500 lanes.";
+    family("task_engine_limit_blocked", help, &|limit| limit.blocked.counted);
+    let help = "Keys of a limit that are closed, of at most 500 keys in use.";
+    family("task_engine_limit_closed_keys", help, &|limit| count(limit.closed_keys));
+    text.0
+}
+
+fn limit_name(limit: &LimitSummary) -> &str {
+    &limit.row.limit.name
 }
 
 fn of_engines(text: &mut MetricsText, now: &LiveState) {

@@ -1,10 +1,9 @@
-//! Statistics, queues, engines, errors, checks and flows.
+//! Statistics, queues, engines, errors and checks.
 
 use axum::Json as JsonResponse;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
-use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::InstanceSummary;
 use task_engine_core::queue::{BoundedCount, QueueService, queue_services};
 use task_engine_core::task::TaskId;
@@ -12,7 +11,7 @@ use task_engine_operations::errors::{ErrorGroup, Failures, LIMIT};
 use task_engine_operations::stats::{QueueStats, Stats};
 use task_engine_store::check::Check;
 
-use super::query::{PathName, Query};
+use super::query::Query;
 use crate::access::Actor;
 use crate::app::App;
 use crate::error::ApiError;
@@ -129,30 +128,4 @@ pub(super) async fn errors(
         next: failures.found.next,
         at: failures.found.now,
     }))
-}
-
-#[derive(Serialize)]
-pub(super) struct FlowView {
-    correlation_id: String,
-    /// Oldest first: parents before their children.
-    tasks: Vec<FlowTask>,
-    /// `after` of the next page.
-    next: Option<TaskId>,
-}
-
-pub(super) async fn flow(
-    State(app): State<App>,
-    PathName(correlation_id): PathName,
-    query: Query,
-) -> Result<JsonResponse<FlowView>, ApiError> {
-    let query = query.with(&["after", "limit"])?;
-    let limit = query.limit(200, 500)?;
-    let page = FlowPage { correlation_id, after: query.parse("after")?, limit };
-    let tasks = app.store.flow(&page).await?;
-    if tasks.is_empty() && page.after.is_none() {
-        let why = format!("No task has the correlation id {:?}.", page.correlation_id);
-        return Err(ApiError::not_found(why));
-    }
-    let next = tasks.last().filter(|_| tasks.len() >= limit as usize).map(|last| last.row.id);
-    Ok(JsonResponse(FlowView { correlation_id: page.correlation_id, tasks, next }))
 }

@@ -62,7 +62,7 @@ pub(super) async fn edit(
     }
     let due = match (object.parsed("scheduled_at", time)?, object.parsed("after", duration)?) {
         (Some(_), Some(_)) => {
-            return Err(object.invalid("after", "give `scheduled_at` or `after`, not both"));
+            return Err(object.invalid("after", "give `scheduled_at` or `after`, not both").into());
         }
         (at, after) => at.map(Due::At).or(after.map(Due::After)),
     };
@@ -124,16 +124,20 @@ pub(super) async fn change_tasks(
 
 fn selection(app: &App, object: &Object<'_>) -> Result<Selection, ApiError> {
     match (object.ids("ids")?, object.text("filter")?) {
-        (Some(_), Some(_)) => Err(object.invalid("filter", "there are `ids` as well; give one")),
-        (Some(ids), None) if ids.is_empty() => Err(object.invalid("ids", "the list is empty")),
+        (Some(_), Some(_)) => {
+            Err(object.invalid("filter", "there are `ids` as well; give one").into())
+        }
+        (Some(ids), None) if ids.is_empty() => {
+            Err(object.invalid("ids", "the list is empty").into())
+        }
         (Some(ids), None) => Ok(Selection::Ids(ids)),
         (None, Some(text)) => match Filter::parse(&text, &app.zone) {
             Ok(filter) if filter.is_empty() => {
-                Err(object.invalid("filter", "an empty filter matches every task"))
+                Err(object.invalid("filter", "an empty filter matches every task").into())
             }
             Ok(filter) => Ok(Selection::Filter(filter)),
-            Err(bad) => Err(object.invalid("filter", bad)),
+            Err(bad) => Err(object.invalid("filter", bad).into()),
         },
-        (None, None) => Err(object.invalid("filter", "it is missing, and so are `ids`")),
+        (None, None) => Err(object.invalid("filter", "it is missing, and so are `ids`").into()),
     }
 }

@@ -15,11 +15,11 @@ use task_engine_core::schedule::row::{FIRED_SLOTS_KEPT, FiredSlot, SchedulePause
 use task_engine_core::schedule::{Missed, Overlap, Schedule};
 use task_engine_core::schedule::{ScheduleRule, Timetable};
 use task_engine_core::task::{NewTask, TaskId};
+use task_engine_operations::definition::task;
 use task_engine_operations::{Actor, OperationReport};
 use task_engine_store::schedules::ScheduleError;
 
 use super::body::{Body, Object};
-use super::creation::task;
 use super::query::{PathName, Query};
 use super::times::duration;
 use crate::app::App;
@@ -27,7 +27,7 @@ use crate::error::ApiError;
 use crate::operation::perform;
 
 /// The fields of a request, besides the name.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "rule",
     "time_zone",
     "class",
@@ -36,6 +36,7 @@ const FIELDS: [&str; 12] = [
     "priority",
     "correlation_id",
     "retry",
+    "limits",
     "missed",
     "overlap",
     "jitter",

@@ -7,6 +7,7 @@ use serde::Serialize;
 use task_engine_core::filter::FoundTask;
 use task_engine_core::progress::{LogFilter, LogRow};
 use task_engine_core::task::{TaskDetails, TaskId, TaskRow, TaskStatus};
+use task_engine_operations::flows::{TASK_RELATIONS_SHOWN, TaskRelations};
 use task_engine_operations::search::{Search, TIMEOUT};
 use task_engine_operations::why::Reason;
 
@@ -54,13 +55,24 @@ pub(super) async fn list(
     Ok(JsonResponse(TasksView { tasks, next: found.next, at: found.now }))
 }
 
+/// A task with what it depends on, and what depends on it.
+#[derive(Serialize)]
+pub(super) struct TaskView {
+    #[serde(flatten)]
+    task: TaskDetails,
+    #[serde(flatten)]
+    relations: TaskRelations,
+}
+
 pub(super) async fn show(
     State(app): State<App>,
     PathTask(id): PathTask,
     query: Query,
-) -> Result<JsonResponse<TaskDetails>, ApiError> {
+) -> Result<JsonResponse<TaskView>, ApiError> {
     query.with(&[])?;
-    Ok(JsonResponse(app.task(id).await?.task))
+    let task = app.task(id).await?.task;
+    let relations = TaskRelations::read(&*app.store, id, TASK_RELATIONS_SHOWN).await?;
+    Ok(JsonResponse(TaskView { task, relations }))
 }
 
 #[derive(Serialize)]

@@ -48,7 +48,7 @@ pub(super) async fn create(
         .ok_or_else(|| object.invalid("role", "the field is missing"))?;
     let expires_in = object.parsed("expires_in", duration)?;
     if expires_in.is_some_and(|time| time.is_zero()) {
-        return Err(object.invalid("expires_in", "it must be longer than zero"));
+        return Err(object.invalid("expires_in", "it must be longer than zero").into());
     }
     let secret = TokenSecret::generate()?;
     let token = NewToken::new(name.as_str(), role, secret.hash(), expires_in)

@@ -12,12 +12,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use task_engine_core::dependency::NewFlow;
 use task_engine_core::filter::Filter;
 use task_engine_core::json::Json;
 use task_engine_core::secret::request::{CONTEXT_MARK, unique_key};
-use task_engine_core::task::{NewTask, TaskId};
+use task_engine_core::task::{InvalidTask, NewTask, TaskId};
 use task_engine_core::unique::{Creation, Scope, Unique};
 use task_engine_operations::OperationError;
+use task_engine_operations::flows::{self, FlowReport};
 use task_engine_operations::search::Search;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
@@ -86,6 +88,74 @@ pub(super) async fn check(
     Err(OperationError::KeyReused(format!(
         "this Idempotency-Key was used for another request, which created task {first}.{undone} Use a new key for each request, and the same one only to send it again"
     )))
+}
+
+/// Gives a flow the key and the mark of its request. Its correlation id is made of the key, so
+/// that the flow is found again; its first task, which depends on none, has the key.
+pub(super) fn mark_flow(flow: &mut NewFlow, key: &str, mark: &str) -> Result<(), OperationError> {
+    let hash = blake3::hash(key.as_bytes()).to_hex();
+    let id = || format!("request-{}", &hash[..32]);
+    flow.correlation_id.get_or_insert_with(id);
+    let invalid = |bad: InvalidTask| OperationError::invalid(bad.to_string());
+    for task in &mut flow.tasks {
+        task.task.add_context(CONTEXT_MARK, mark).map_err(invalid)?;
+    }
+    if let Some(first) = flow.tasks.iter_mut().find(|task| task.dependencies.is_empty()) {
+        first.task.unique = Some(unique(key, 0));
+    }
+    Ok(())
+}
+
+/// The flow of an earlier request with the same key, if there is one.
+pub(super) async fn created_flow(
+    store: &dyn Store,
+    flow: &NewFlow,
+    mark: &str,
+) -> Result<Option<FlowReport>, OperationError> {
+    let Some(id) = flow.correlation_id.as_deref() else { return Ok(None) };
+    let Some(details) = flows::read(store, id, flows::TASKS_READ_MAX).await? else {
+        return Ok(None);
+    };
+    let Some(first) = details.tasks.first() else { return Ok(None) };
+    let marks = BTreeMap::from([(first.row.id, mark)]);
+    if !are_of_request(store, &marks).await? {
+        return Err(OperationError::KeyReused(format!(
+            "flow {id} exists already, and another request created it; nothing was created. Use a new key for each request, and the same one only to send it again"
+        )));
+    }
+    // The first of each name: others were created by hand.
+    let mut tasks = BTreeMap::new();
+    for task in details.tasks {
+        if let Some(name) = task.name {
+            tasks.entry(name).or_insert(task.row.id);
+        }
+    }
+    Ok(Some(FlowReport { correlation_id: details.correlation_id, tasks }))
+}
+
+/// Removes what was created by the second of two requests with the same key that came at the
+/// same time, and returns the flow of the first.
+///
+/// The first task of the second one is that of the first, by its key, so it has not run twice;
+/// what depends on it has hardly started.
+pub(super) async fn undo_second_flow(
+    store: &dyn Store,
+    flow: &NewFlow,
+    second: &FlowReport,
+    mark: &str,
+) -> Result<Option<FlowReport>, OperationError> {
+    let Some(first) = created_flow(store, flow, mark).await? else { return Ok(None) };
+    let own: Vec<TaskId> = second
+        .tasks
+        .iter()
+        .filter(|(name, id)| first.tasks.get(*name) != Some(id))
+        .map(|(_, id)| *id)
+        .collect();
+    if own.is_empty() {
+        return Ok(None);
+    }
+    undo(store, &own).await?;
+    Ok(Some(first))
 }
 
 /// Whether these tasks have these marks. A mark that was made with another key

@@ -31,6 +31,22 @@ pub(crate) fn schedule(app: &App, name: &str) -> String {
     })
 }
 
+/// A limit. Browsers resolve dots, so such a name cannot be a path segment.
+pub(crate) fn limit(app: &App, name: &str) -> String {
+    app.path(&match name {
+        "." | ".." => format!("/limits?show={name}"),
+        name => format!("/limits/{}", encoded(name)),
+    })
+}
+
+/// A flow, by its correlation id.
+pub(crate) fn flow(app: &App, correlation_id: &str) -> String {
+    app.path(&match correlation_id {
+        "." | ".." => format!("/flows?show={correlation_id}"),
+        id => format!("/flows/{}", encoded(id)),
+    })
+}
+
 /// The page that a form returns to, if it is one of this server; otherwise the first page.
 pub(crate) fn return_to(app: &App, to: &str) -> String {
     let own = to.starts_with('/')

@@ -106,6 +106,7 @@ pub(crate) fn routes(mut routes: Routes) -> Routes {
         ("/operations/pause-queue", NamedOperation::PauseQueue),
         ("/operations/resume-queue", NamedOperation::ResumeQueue),
         ("/operations/recover", NamedOperation::Recover),
+        ("/operations/clear-limit", NamedOperation::ClearLimit),
         ("/operations/pause-schedule", NamedOperation::PauseSchedule),
         ("/operations/resume-schedule", NamedOperation::ResumeSchedule),
         ("/operations/remove-schedule", NamedOperation::RemoveSchedule),

@@ -19,10 +19,13 @@ use maud::{Markup, html};
 use task_engine_core::ParseError;
 use task_engine_core::display;
 use task_engine_core::flow::{FlowPage, FlowTask};
+use task_engine_core::limit::TaskLimit;
 use task_engine_core::task::{TaskDetails, TaskId};
+use task_engine_operations::flows::{TASK_RELATIONS_SHOWN, TaskRelations};
 use task_engine_operations::why::Explanation;
 use task_engine_store::token::Role;
 
+use super::links;
 use super::operations::FormFields;
 use crate::app::App;
 use crate::error::ApiError;
@@ -62,23 +65,25 @@ async fn page(
     let due_at = own.as_ref().map_or(task.row.created_at, |own| own.due_at);
     let steps = steps::read(&app, &redacted, &fields).await?;
     let log = logs::read(&app, &redacted, &fields).await?;
+    let relations = TaskRelations::read(&*app.store, id, TASK_RELATIONS_SHOWN).await?;
     let title = format!("Task {id}");
     let main = html! {
         div .row .head #head data-live {
             h1 { "Task " (id) " " span .name { (task.row.class) } }
-            (parts::state(task.row.status.as_str(), task.row.status.explained()))
+            @if task.row.is_blocked { (parts::state("blocked", "waiting for other tasks")) }
+            @else { (parts::state(task.row.status.as_str(), task.row.status.explained())) }
         }
         (journey::show(&app, task, due_at, why.at, steps.open()))
         (buttons::show(&app, &viewer, &redacted, why.at))
         div .grid {
             (reasons(&app, &why))
-            (facts(&app, task, due_at, why.at, steps.horizon()))
+            (facts(&app, task, &why.limits, due_at, why.at, steps.horizon()))
         }
         (steps::show(&app, &viewer, &redacted, &steps, &flow))
         (runs(&app, task, due_at, why.at, steps.horizon()))
         (payload(&app, &viewer, &redacted))
         (logs::show(&app, task, &log))
-        (flow::show(&app, task, &flow))
+        (flow::show(&app, task, &flow, &relations))
         (copy_as::show(&app, task, &headers))
     };
     Ok(layout::page(&app, &viewer, &title, "/tasks", main).await)
@@ -103,6 +108,7 @@ fn reasons(app: &App, why: &Explanation) -> Markup {
 fn facts(
     app: &App,
     task: &TaskDetails,
+    limits: &[TaskLimit],
     due_at: Timestamp,
     now: Timestamp,
     horizon: Timestamp,
@@ -123,11 +129,27 @@ fn facts(
                 dt { "Changed" } dd { (parts::time(app, row.updated_at, now)) }
                 dt { "Attempts" } dd { (row.attempts) " (" (display::count(usize::try_from(row.retry_number).unwrap_or(0), "retry")) ")" }
                 @if let Some(instance) = &row.instance { dt { "Engine" } dd { (instance) } }
+                @if !limits.is_empty() {
+                    dt { "Limits" }
+                    dd { @for limit in limits { (limit_link(app, limit)) } }
+                }
                 @if let Some(parent) = task.parent_id {
                     dt { "Created by" } dd { "task " (parts::task_link(app, parent)) }
                 }
                 @if let Some(trace) = origin.traceparent { dt { "Trace" } dd { code { (trace) } } }
             }
+        }
+    }
+}
+
+/// A limit of the task, with the task's key.
+fn limit_link(app: &App, limit: &TaskLimit) -> Markup {
+    let definition = &limit.limit.limit;
+    let key = display::limit_key_text(definition.options.key.as_deref(), &limit.usage.key);
+    html! {
+        span .item {
+            a href=(links::limit(app, &definition.name)) { (definition.name) }
+            small { " " (key) }
         }
     }
 }

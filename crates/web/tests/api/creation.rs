@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use task_engine_core::limit::{Limit, LimitOptions};
 
 use crate::client::{Client, Tables, postgres, sqlite};
 
@@ -22,6 +23,7 @@ async fn once(tables: Tables) {
     another_body(&client).await;
     many_with_one_key(&client).await;
     keys_of_their_own(&client).await;
+    limits_are_in_context(&tables).await;
 }
 
 async fn count(client: &Client, class: &str) -> usize {
@@ -85,6 +87,19 @@ async fn many_with_one_key(client: &Client) {
     keyed.post("/api/v1/tasks", &tasks(152)).await.problem(422);
     assert_eq!(count(client, "many").await, 150, "new tasks were removed again");
     assert_eq!(ids(&keyed.post("/api/v1/tasks", &tasks(150)).await.ok()), ids(&first));
+}
+
+async fn limits_are_in_context(tables: &Tables) {
+    let client = tables.open();
+    let limit = Limit::named("api", LimitOptions::max(1)).unwrap();
+    tables.store.set_limit(&limit).await.unwrap();
+    let body = json!({"class": "limited", "limits": {"api": "acme"}});
+    let id = client.post("/api/v1/tasks", &body).await.ok()["tasks"][0]["id"].clone();
+    let shown = client.get(&format!("/api/v1/tasks/{id}")).await.ok();
+    assert_eq!(shown["context"]["limits"], json!({"api": "acme"}));
+    let unknown = json!({"class": "limited", "limits": {"nope": null}});
+    let problem = client.post("/api/v1/tasks", &unknown).await;
+    assert!((400..500).contains(&problem.status.as_u16()), "{problem:?}");
 }
 
 async fn keys_of_their_own(client: &Client) {

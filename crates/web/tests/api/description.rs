@@ -91,6 +91,7 @@ fn follow<'a>(description: &'a Value, reference: &str) -> &'a Value {
 #[tokio::test]
 async fn enums_list_every_token() {
     use task_engine_core::cancel::CancelOutcome;
+    use task_engine_core::dependency::{DependencyCondition, FlowState};
     use task_engine_core::display::StepState;
     use task_engine_core::instance::InstanceState;
     use task_engine_core::progress::LogLevel;
@@ -100,6 +101,7 @@ async fn enums_list_every_token() {
     use task_engine_core::task::{ExecutionStatus, TaskStatus};
     use task_engine_core::unique::OnConflict;
     use task_engine_operations::OperationOutcome;
+    use task_engine_operations::limits::KeyWait;
     use task_engine_operations::why::Reason;
     use task_engine_store::audit::AuditOutcome;
     use task_engine_store::check::{CHECK_NAMES, Verdict};
@@ -156,9 +158,12 @@ async fn enums_list_every_token() {
         ("/ends_task", tokens(TaskStatus::ALL)),
         ("/on_conflict", tokens(OnConflict::ALL.map(OnConflict::as_str))),
         ("/level", tokens(LogLevel::ALL)),
+        ("/condition", tokens(DependencyCondition::ALL)),
+        ("/FlowState", tokens(FlowState::ALL)),
         ("/reason", tokens(Reason::TOKENS.to_vec())),
         ("/verdict", tokens(verdicts)),
         ("/state", tokens(instances)),
+        ("/waits_for", tokens(KeyWait::ALL)),
         ("/Overlap", tokens(overlaps)),
         ("/overlap", tokens(overlaps)),
         ("/kind", tokens(events)),
@@ -308,12 +313,29 @@ async fn responses_match_their_schemas() {
         ("POST", "/tasks/{id=3}/cancel", "{}"),
         ("DELETE", "/tasks/{id=3}", ""),
         ("GET", "/flows/{correlation_id=flow}", ""),
+        (
+            "POST",
+            "/flows",
+            r#"{"name":"n","correlation_id":"night","tasks":{"a":{"class":"later","delay":"1h","priority":2},"b":{"class":"later","after":["a",1],"after_end":2}}}"#,
+        ),
+        ("GET", "/flows", ""),
+        ("GET", "/flows/{correlation_id=night}", ""),
         ("GET", "/stats", ""),
         ("GET", "/errors", ""),
         ("GET", "/checks", ""),
         ("GET", "/queues", ""),
         ("POST", "/queues/{name}/pause", "{}"),
         ("POST", "/queues/{name}/resume", "{}"),
+        (
+            "PUT",
+            "/limits/{name=sync}",
+            r#"{"class":"work","max":2,"key":"fails","rate":{"max":5,"per":"1m"},"weights":{"true":3}}"#,
+        ),
+        ("PUT", "/limits/{name=sync}", r#"{"max":1,"rate":{"max":5,"per":"1m","even":true}}"#),
+        ("GET", "/limits", ""),
+        ("GET", "/limits/{name=sync}", ""),
+        ("POST", "/limits/{name=sync}/open", r#"{"key":"true"}"#),
+        ("DELETE", "/limits/{name=sync}", ""),
         ("GET", "/instances", ""),
         ("POST", "/instances/{name=one}/recover", "{}"),
         ("GET", "/schedule-preview", "rule=30+2+*+3+*&time_zone=Europe/Paris&count=40"),
@@ -345,7 +367,7 @@ async fn responses_match_their_schemas() {
         }
         let audited = newest_entry(&tables).await;
         let reply = client.ask(method, &address, sent).await;
-        let creates = (method, path) == ("POST", "/tasks");
+        let creates = matches!((method, path), ("POST", "/tasks" | "/flows"));
         let changes = method != "GET" && !body.contains("dry_run") && !creates;
         let entries = newest_entry(&tables).await - audited;
         assert_eq!(entries, if changes { 2 } else { 0 }, "{method} {address}: audited");

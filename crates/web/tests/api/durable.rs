@@ -37,11 +37,18 @@ struct Shop {
 }
 
 impl Shop {
-    fn open(tables: &Tables) -> Self {
+    /// Returns as soon as clients see the engine, whose class declares its secrets.
+    async fn open(tables: &Tables, client: &Client) -> Self {
         let engine =
             TaskEngine::new(tables.store.clone()).engine(()).instance("shop").handle(order);
         let stop = engine.stop_handle();
-        Self { stop, running: tokio::spawn(engine.run_until(std::future::pending())) }
+        let running = tokio::spawn(engine.run_until(std::future::pending()));
+        wait_for("the engine is listed", async || {
+            let engines = client.get("/api/v1/instances").await.ok();
+            (!engines["instances"].as_array()?.is_empty()).then_some(())
+        })
+        .await;
+        Self { stop, running }
     }
 
     async fn close(self) {
@@ -95,7 +102,8 @@ async fn signals_and_steps_on_postgres() {
 }
 
 async fn signals_and_steps(tables: Tables) {
-    let (client, shop) = (tables.open(), Shop::open(&tables));
+    let client = tables.open();
+    let shop = Shop::open(&tables, &client).await;
     signal_continues_task(&client).await;
     signal_finds_unique_key(&client).await;
     early_signal_is_kept(&tables, &client).await;

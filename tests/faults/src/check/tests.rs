@@ -51,6 +51,8 @@ fn sound() -> Evidence {
         steps: vec![],
         signals: vec![],
         depends_on: vec![],
+        dependencies: vec![],
+        reopened: vec![],
         suspended: None,
     };
     let instance = InstanceRecord {
@@ -193,4 +195,67 @@ fn exceeded_worker_limit_is_found() {
         e.witness =
             Witness::read("begin 1 1 8 100\nbegin 1 2 8 200\nend 1 2 8 300\nend 1 1 8 300\n");
     });
+}
+
+/// Tasks 1 and 2 of a customer, with a named limit. The first attempt of task 1 was lost with
+/// its engine, whose process was suspended at 150.
+fn limited(context: &str, lines: &[String]) -> Evidence {
+    let mut evidence = sound();
+    evidence.limited = true;
+    evidence.suspended.insert(7, vec![(150, 1_000_000)]);
+    task(&mut evidence).context = Json::parse(context).unwrap();
+    task(&mut evidence).parameters = Json::parse(r#"{"customer":"acme"}"#).unwrap();
+    for id in 2..=20 {
+        let mut other = task(&mut evidence).clone();
+        other.id = id;
+        other.executions = vec![execution(1, None, Some(TaskStatus::Stopped))];
+        evidence.history.tasks.insert(id, other);
+    }
+    for line in lines {
+        evidence.witness.take(line);
+    }
+    evidence
+        .history
+        .tasks
+        .retain(|id, _| evidence.witness.attempts.keys().any(|(witnessed, _)| witnessed == id));
+    evidence
+}
+
+fn ran(id: i64, from: i64, until: i64) -> [String; 2] {
+    [format!("begin {id} 1 9 {from}"), format!("end {id} 1 9 {until}")]
+}
+
+#[test]
+fn exceeded_limit_is_found() {
+    let running = |others: &[(i64, i64, i64)]| {
+        let lines: Vec<String> =
+            others.iter().flat_map(|(id, from, until)| ran(*id, *from, *until)).collect();
+        broken(&limited("{}", &lines))
+    };
+    // Attempt 1 of task 1 ran from 100 until its engine was suspended at 150, attempt 2 from
+    // 200 to 300.
+    assert_eq!(running(&[(2, 120, 160), (3, 150, 300)]), Vec::<String>::new());
+    assert_eq!(running(&[(2, 300, 400), (3, 300, 400)]), Vec::<String>::new());
+    assert!(running(&[(2, 120, 160), (3, 149, 160)])[0].starts_with("I17:"));
+    assert!(running(&[(2, 250, 400), (3, 299, 400)])[0].starts_with("I17:"));
+}
+
+#[test]
+fn exceeded_rate_is_found() {
+    let started = |spacing: i64| {
+        let lines: Vec<String> = (2..=20)
+            .flat_map(|id| ran(id, 2_000_000 + id * spacing, 2_000_000 + id * spacing + 10))
+            .collect();
+        broken(&limited(r#"{"limits":{"rated":"api"}}"#, &lines))
+    };
+    assert_eq!(started(200_000), Vec::<String>::new());
+    assert!(started(180_000)[0].starts_with("I18:"));
+}
+
+#[test]
+fn wrong_order_is_found() {
+    let ordered = |lines: &[String]| broken(&limited(r#"{"limits":{"ordered":"a"}}"#, lines));
+    assert_eq!(ordered(&ran(2, 300, 310)), Vec::<String>::new());
+    assert!(ordered(&ran(2, 290, 310))[0].starts_with("I19:"));
+    assert!(ordered(&ran(2, 180, 190))[0].starts_with("I19:"), "between two attempts of task 1");
 }

@@ -18,6 +18,7 @@ use crate::engine::open;
 use crate::harness::supervisor::{EngineProcessOptions, EngineSupervisor};
 use crate::harness::usage::UsageMonitor;
 use crate::history::History;
+use crate::limits::limits;
 use crate::producer::confirm;
 use crate::registry::StoreKind;
 use crate::step_witness::{StepLine, read_lines, steps_file};
@@ -196,15 +197,40 @@ impl TestContext {
     /// Starts a producer.
     pub fn produce(&mut self, count: usize, batch: usize, pause_ms: u64, spec: TaskSpec) {
         let (database, acks) = (self.database.clone(), self.path("acks"));
-        let keys = None;
-        self.produce_as(ProducerConfig { database, acks, count, batch, pause_ms, spec, keys });
+        self.produce_as(ProducerConfig {
+            database,
+            acks,
+            count,
+            batch,
+            pause_ms,
+            spec,
+            keys: None,
+            limited: self.evidence.limited,
+        });
+    }
+
+    /// Sets the limits of [`crate::limits`]. Producers create tasks that have them.
+    pub fn limit_tasks(&mut self) {
+        let store = self.store();
+        for limit in limits() {
+            self.block_on(store.set_limit(&limit)).expect("a limit is set");
+        }
+        self.evidence.limited = true;
     }
 
     /// Starts a producer of tasks that are unique by one of a few keys.
     pub fn produce_unique(&mut self, count: usize, keys: u64, spec: TaskSpec) {
         let (database, acks) = (self.database.clone(), self.path("acks_unique"));
-        let (batch, pause_ms, keys) = (1, 10, Some(keys));
-        self.produce_as(ProducerConfig { database, acks, count, batch, pause_ms, spec, keys });
+        self.produce_as(ProducerConfig {
+            database,
+            acks,
+            count,
+            batch: 1,
+            pause_ms: 10,
+            spec,
+            keys: Some(keys),
+            limited: false,
+        });
     }
 
     fn produce_as(&mut self, config: ProducerConfig) {
@@ -410,6 +436,7 @@ impl TestContext {
         evidence.witness = self.witness();
         evidence.durable = self.durable_evidence(&*store, &evidence.history);
         evidence.dead = self.engines.dead();
+        evidence.suspended = self.engines.suspended();
         evidence.workers = self.engines.workers();
         let broken = broken(&evidence);
         let again = evidence.history.executions().filter(|(_, e)| e.attempt > 1).count();

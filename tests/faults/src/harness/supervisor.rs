@@ -44,6 +44,8 @@ struct ProcessTable {
     engines: BTreeMap<String, EngineProcess>,
     dead: HashMap<u32, Option<i64>>,
     workers: HashMap<u32, usize>,
+    /// When processes were suspended, and when they continued.
+    suspended: HashMap<u32, Vec<(i64, i64)>>,
     /// Engines that ended without a stop.
     crashes: Vec<(String, ExitStatus)>,
 }
@@ -174,13 +176,23 @@ impl EngineSupervisor {
     /// Sends a signal; false if there is no process now.
     pub fn signal(&self, name: &str, signal: Signal) -> bool {
         let mut table = self.table();
-        let ProcessTable { engines, dead, .. } = &mut *table;
+        let ProcessTable { engines, dead, suspended, .. } = &mut *table;
         let Some(child) = engines.get(name).and_then(|engine| engine.child.as_ref()) else {
             return false;
         };
         if signal == Signal::KILL {
             // It runs at least until now.
             dead.insert(child.id(), Some(now_us()));
+        }
+        let pauses = suspended.entry(child.id()).or_default();
+        if signal == Signal::STOP {
+            // It runs at least until now.
+            pauses.push((now_us(), i64::MAX));
+        }
+        if signal == Signal::CONT
+            && let Some(pause) = pauses.last_mut()
+        {
+            pause.1 = now_us();
         }
         send(child.id(), signal)
     }
@@ -234,6 +246,10 @@ impl EngineSupervisor {
 
     pub(crate) fn dead(&self) -> HashMap<u32, Option<i64>> {
         self.table().dead.clone()
+    }
+
+    pub(crate) fn suspended(&self) -> HashMap<u32, Vec<(i64, i64)>> {
+        self.table().suspended.clone()
     }
 
     pub(crate) fn workers(&self) -> HashMap<u32, usize> {

@@ -106,18 +106,23 @@ pub fn skewed_engines(ctx: &mut TestContext) {
     slots_are_single(ctx, &history, 2..10);
 }
 
+/// The environment of a process whose clock is wrong by the offset in a file.
+pub(super) fn faked_clock(file: &Path) -> [(String, String); 4] {
+    [
+        ("LD_PRELOAD".to_owned(), faketime_library()),
+        ("FAKETIME_TIMESTAMP_FILE".to_owned(), file.display().to_string()),
+        ("FAKETIME_NO_CACHE".to_owned(), "1".to_owned()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
+    ]
+}
+
 /// F8: the clock of the database steps, forward and back.
 pub fn database_clock_steps(ctx: &mut TestContext) {
     let file = ctx.path("offset");
     run_command("chmod", &["755", &ctx.path("").display().to_string()]);
     let set = |offset: &str| std::fs::write(&file, offset).expect("a file");
     set("+0s");
-    let faked = [
-        ("LD_PRELOAD".to_owned(), faketime_library()),
-        ("FAKETIME_TIMESTAMP_FILE".to_owned(), file.display().to_string()),
-        ("FAKETIME_NO_CACHE".to_owned(), "1".to_owned()),
-        ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
-    ];
+    let faked = faked_clock(&file);
     let mut options = ctx.options("a");
     if ctx.kind == StoreKind::Postgres {
         let environment = faked.iter().map(|(name, value)| format!("{name}={value}")).collect();

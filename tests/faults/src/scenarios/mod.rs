@@ -4,6 +4,8 @@ pub mod clocks;
 pub mod deaths;
 pub mod durable;
 pub mod files;
+pub mod flows;
+pub mod limits;
 pub mod network;
 pub mod operators;
 pub mod poison;

@@ -10,7 +10,7 @@ use crate::harness::machine::Network;
 use crate::harness::proxy::{Proxy, ProxyMode};
 
 /// A proxy before the shared server; engines and producers go through it.
-fn behind_proxy(ctx: &mut TestContext) -> Proxy {
+pub(super) fn behind_proxy(ctx: &mut TestContext) -> Proxy {
     let server = TestServer::shared();
     ctx.use_server(server);
     let proxy = Proxy::start(&ctx.handle(), server.port());

@@ -16,7 +16,7 @@ use crate::registry::StoreKind;
 pub fn operator_races(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a", "b"]);
-    let flaky = TaskSpec { ms: 5, action: Action::Fail, attempts: None };
+    let flaky = TaskSpec { ms: 5, action: Action::Fail, ..TaskSpec::default() };
     let count = if ctx.soak { 2000 } else { 200 };
     let mut ids = ctx.create_many(count, &TaskSpec::work(15));
     ids.extend(ctx.create(&vec![flaky.task_with_retries(0); count]));

@@ -17,7 +17,8 @@ const RETRIES: u32 = 2;
 pub fn dies_before_the_record(ctx: &mut TestContext) {
     ctx.use_default_store();
     ctx.start(&["a"]);
-    let spec = TaskSpec { ms: 5, action: Action::AbortAfter, attempts: Some(1) };
+    let spec =
+        TaskSpec { ms: 5, action: Action::AbortAfter, attempts: Some(1), ..TaskSpec::default() };
     ctx.create_many(3, &spec);
     let history = ctx.settle_and_check();
     let lost = history.count("InstanceLost");
@@ -107,8 +108,8 @@ pub fn blocks_every_thread(ctx: &mut TestContext) {
     options.config.workers = 8;
     ctx.engines.start(options);
     ctx.wait_alive(&["a"]);
-    let blocks = TaskSpec { ms: 4000, action: Action::Block, attempts: None };
-    let spins = TaskSpec { ms: 4000, action: Action::Spin, attempts: None };
+    let blocks = TaskSpec { ms: 4000, action: Action::Block, ..TaskSpec::default() };
+    let spins = TaskSpec { ms: 4000, action: Action::Spin, ..TaskSpec::default() };
     ctx.create_many(2, &blocks);
     ctx.create_many(2, &spins);
     ctx.wait_until("threads are blocked", || ctx.started() >= 2);
@@ -131,7 +132,7 @@ pub fn retry_storm(ctx: &mut TestContext) {
     ctx.use_default_store();
     let count = if ctx.soak { 100_000 } else { 3000 };
     let rule = RetryOverride::default().maximum(1).first_delay(Duration::from_secs(20)).jitter(1.0);
-    let spec = TaskSpec { ms: 0, action: Action::Fail, attempts: Some(1) };
+    let spec = TaskSpec { ms: 0, action: Action::Fail, attempts: Some(1), ..TaskSpec::default() };
     for _ in 0..count / 1000 {
         ctx.create(&vec![spec.task().retry(rule); 1000]);
     }

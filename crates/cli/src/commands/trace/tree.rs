@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use serde::Serialize;
 use task_engine::{TaskId, TaskStatus};
+use task_engine_core::dependency::{DependencyCondition, DependencyRow};
 use task_engine_core::display::{relative, span};
 use task_engine_core::flow::FlowAttempt;
 use task_engine_core::flow::FlowTask;
@@ -20,6 +21,8 @@ const LEVELS_MAX: usize = 24;
 /// Of more attempts, only the last ones are shown.
 const ATTEMPTS_MAX: usize = 10;
 const ERROR_CHARS_MAX: usize = 100;
+/// More dependencies of a task are only counted.
+const DEPENDENCIES_SHOWN: usize = 5;
 
 /// A task in the tree.
 pub(super) struct TreeNode {
@@ -67,10 +70,57 @@ pub(super) fn order(tasks: &[FlowTask]) -> Vec<TreeNode> {
     order
 }
 
+/// What each task depends on.
+#[derive(Default)]
+pub(super) struct Dependencies(HashMap<TaskId, Vec<DependencyRow>>);
+
+impl Dependencies {
+    pub(super) fn of(rows: Vec<DependencyRow>) -> Self {
+        let mut by_task: HashMap<TaskId, Vec<DependencyRow>> = HashMap::new();
+        for row in rows {
+            by_task.entry(row.task_id).or_default().push(row);
+        }
+        Self(by_task)
+    }
+
+    fn of_task(&self, id: TaskId) -> &[DependencyRow] {
+        self.0.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// `after extract, load, after failure of 17`.
+    fn text(&self, id: TaskId) -> String {
+        let rows = self.of_task(id);
+        let name = |row: &DependencyRow| match &row.name {
+            Some(name) => summary(name, 40),
+            None => row.depends_on.to_string(),
+        };
+        let mut text = String::new();
+        for condition in DependencyCondition::ALL {
+            let names: Vec<_> =
+                rows.iter().filter(|row| row.condition == condition).map(name).collect();
+            if names.is_empty() {
+                continue;
+            }
+            let words = match condition {
+                DependencyCondition::End => "after the end of ",
+                DependencyCondition::Failure => "after a failure of ",
+                _ => "after ",
+            };
+            let shown = &names[..names.len().min(DEPENDENCIES_SHOWN)];
+            text.push_str(&format!(", {words}{}", shown.join(", ")));
+            if names.len() > shown.len() {
+                text.push_str(&format!(" and {} more", names.len() - shown.len()));
+            }
+        }
+        text
+    }
+}
+
 /// One line a task, and one an attempt where there were several.
 pub(super) fn write_text(
     out: &mut impl Write,
     tasks: &[FlowTask],
+    dependencies: &Dependencies,
     order: &[TreeNode],
     named: Option<TaskId>,
     now: Timestamp,
@@ -91,11 +141,12 @@ pub(super) fn write_text(
         };
         writeln!(
             out,
-            "{}{deep}{} {} {}{origin}{mark}",
+            "{}{deep}{} {} {}{}{origin}{mark}",
             branch(node),
             task.row.id,
-            summary(&task.row.class, 60),
-            summary_text(task, now)
+            called(task),
+            summary_text(task, now),
+            dependencies.text(task.row.id)
         )?;
         write_attempts(out, task, &trunk(node))?;
     }
@@ -118,11 +169,25 @@ fn write_attempts(out: &mut impl Write, task: &FlowTask, indent: &str) -> io::Re
     Ok(())
 }
 
+/// Its class, with its name in the flow if that is another one.
+fn called(task: &FlowTask) -> String {
+    let class = summary(&task.row.class, 60);
+    match task.name.as_deref().map(|name| summary(name, 60)) {
+        Some(name) if name != class => format!("{name} ({class})"),
+        _ => class,
+    }
+}
+
 /// A task on one line.
 fn summary_text(task: &FlowTask, now: Timestamp) -> String {
     let status = task.row.status;
     let mut text = status.to_string();
-    if status == TaskStatus::Waiting {
+    if task.row.is_blocked {
+        text = "blocked".to_owned();
+        if task.row.scheduled_at > now {
+            text.push_str(&format!(", due {}", relative(task.row.scheduled_at, now)));
+        }
+    } else if status == TaskStatus::Waiting {
         text.push_str(&format!(", due {}", relative(task.row.scheduled_at, now)));
     }
     match &task.executions[..] {
@@ -203,12 +268,15 @@ struct FlowTaskOutput<'a> {
     task: &'a FlowTask,
     waited_ms: Vec<Option<f64>>,
     ran_ms: Vec<Option<f64>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    dependencies: &'a [DependencyRow],
 }
 
 pub(super) fn write_json(
     out: &mut impl Write,
     correlation_id: &str,
     tasks: &[FlowTask],
+    dependencies: &Dependencies,
     order: &[TreeNode],
     more: bool,
 ) -> Result<(), CliError> {
@@ -219,6 +287,7 @@ pub(super) fn write_json(
             depth: node.depth,
             task,
             waited_ms: task.waits().into_iter().map(ms).collect(),
+            dependencies: dependencies.of_task(task.row.id),
             ran_ms: task.executions.iter().map(|execution| ms(execution.run_time())).collect(),
         }
     });

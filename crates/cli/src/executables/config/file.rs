@@ -8,7 +8,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use task_engine::limit::{MAX_RUNNING_MAX, RATE_MAX, RATE_PER_MAX, RATE_PER_MIN, Rate};
 use task_engine::{Missed, Overlap};
 use task_engine_core::json::BYTES_MAX;
 use task_engine_core::progress::LINES_MAX;
@@ -17,6 +19,9 @@ use toml::Spanned;
 
 use super::SLOTS_MAX;
 use crate::times::duration;
+
+const RUNNING_MAX: usize = MAX_RUNNING_MAX as usize;
+const RATE_STARTS_MAX: usize = RATE_MAX as usize;
 
 pub(super) type SpannedName = Spanned<String>;
 pub(super) type Tables<T> = BTreeMap<SpannedName, T>;
@@ -30,6 +35,8 @@ pub(super) struct ConfigFile {
     pub(super) class: Tables<ClassTable>,
     pub(super) worker: Tables<WorkerTable>,
     pub(super) schedule: Tables<ScheduleTable>,
+    pub(super) queue: Tables<QueueTable>,
+    pub(super) limit: Tables<LimitTable>,
     pub(super) database: Option<Spanned<ConfigText>>,
 }
 
@@ -58,6 +65,169 @@ pub(super) struct ClassTable {
     pub(super) result_bytes: Option<Bounded<1, BYTES_MAX>>,
     pub(super) log_lines: Option<Bounded<0, LINES_MAX>>,
     pub(super) secret: Option<Texts>,
+    pub(super) limit: Option<Spanned<LimitValue>>,
+    pub(super) rate: Option<Spanned<RateValue>>,
+    pub(super) in_order: Option<Spanned<OrderValue>>,
+    pub(super) fair: Option<Spanned<ConfigText>>,
+    pub(super) limits: Option<Vec<Spanned<NamedLimitTable>>>,
+}
+
+/// The limits of a queue.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct QueueTable {
+    pub(super) limit: Option<Spanned<LimitValue>>,
+    pub(super) rate: Option<Spanned<RateValue>>,
+    pub(super) in_order: Option<Spanned<OrderValue>>,
+    pub(super) fair: Option<Spanned<ConfigText>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct LimitTable {
+    pub(super) max: Option<Bounded<1, RUNNING_MAX>>,
+    pub(super) key: Option<Spanned<ConfigText>>,
+    pub(super) rate: Option<Spanned<RateValue>>,
+    pub(super) in_order: Option<bool>,
+    pub(super) weights: BTreeMap<String, u32>,
+}
+
+/// A limit with its name, in a list.
+#[derive(Debug, Default)]
+pub(super) struct NamedLimitTable {
+    pub(super) name: Option<Spanned<ConfigText>>,
+    pub(super) limit: LimitTable,
+}
+
+impl<'de> Deserialize<'de> for NamedLimitTable {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        // Not flattened: serde would lose the places of errors.
+        #[derive(Default, Deserialize)]
+        #[serde(deny_unknown_fields, default, expecting = "a table")]
+        struct All {
+            name: Option<Spanned<ConfigText>>,
+            max: Option<Bounded<1, RUNNING_MAX>>,
+            key: Option<Spanned<ConfigText>>,
+            rate: Option<Spanned<RateValue>>,
+            in_order: Option<bool>,
+            weights: BTreeMap<String, u32>,
+        }
+        let All { name, max, key, rate, in_order, weights } = All::deserialize(from)?;
+        Ok(Self { name, limit: LimitTable { max, key, rate, in_order, weights } })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RateTable {
+    pub(super) max: Bounded<1, RATE_STARTS_MAX>,
+    pub(super) per: PositiveDuration,
+    pub(super) key: Option<Spanned<ConfigText>>,
+    pub(super) even: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table")]
+pub(super) struct OrderTable {
+    pub(super) key: Option<Spanned<ConfigText>>,
+}
+
+/// `limit = 2`, or a table.
+#[derive(Debug)]
+pub(super) enum LimitValue {
+    Max(Bounded<1, RUNNING_MAX>),
+    Table(LimitTable),
+}
+
+/// `rate = "100/1s"`, or a table.
+#[derive(Debug)]
+pub(super) enum RateValue {
+    Text(Rate),
+    Table(RateTable),
+}
+
+/// `in_order = true`, or a table.
+#[derive(Debug)]
+pub(super) enum OrderValue {
+    InOrder(bool),
+    Table(OrderTable),
+}
+
+impl<'de> Deserialize<'de> for LimitValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct LimitVisitor;
+        impl<'de> Visitor<'de> for LimitVisitor {
+            type Value = LimitValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number like 2, or a table like { max = 2, key = \"customer\" }")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<LimitValue, E> {
+                Bounded::deserialize(number.into_deserializer()).map(LimitValue::Max)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LimitValue, A::Error> {
+                LimitTable::deserialize(MapAccessDeserializer::new(map)).map(LimitValue::Table)
+            }
+        }
+        from.deserialize_any(LimitVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for RateValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct RateVisitor;
+        impl<'de> Visitor<'de> for RateVisitor {
+            type Value = RateValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rate like \"100/1s\" or { max = 100, per = \"1s\" }")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<RateValue, E> {
+                let rate = rate_of(text);
+                rate.map(RateValue::Text).map_err(|why| E::custom(format!("{text:?}: {why}")))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RateValue, A::Error> {
+                RateTable::deserialize(MapAccessDeserializer::new(map)).map(RateValue::Table)
+            }
+        }
+        from.deserialize_any(RateVisitor)
+    }
+}
+
+/// `100/1s`.
+fn rate_of(text: &str) -> Result<Rate, String> {
+    let wrong = || format!("write 1 to {RATE_STARTS_MAX} starts and a window, like \"100/1s\"");
+    let (max, per) = text.split_once('/').ok_or_else(wrong)?;
+    let max: u32 = max.trim().parse().map_err(|_| wrong())?;
+    let per = duration(per.trim())?;
+    let in_range = (1..=RATE_MAX).contains(&max) && (RATE_PER_MIN..=RATE_PER_MAX).contains(&per);
+    if in_range { Ok(Rate::new(max, per)) } else { Err(wrong()) }
+}
+
+impl<'de> Deserialize<'de> for OrderValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OrderVisitor;
+        impl<'de> Visitor<'de> for OrderVisitor {
+            type Value = OrderValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, or a table like { key = \"account\" }")
+            }
+
+            fn visit_bool<E: Error>(self, in_order: bool) -> Result<OrderValue, E> {
+                Ok(OrderValue::InOrder(in_order))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrderValue, A::Error> {
+                OrderTable::deserialize(MapAccessDeserializer::new(map)).map(OrderValue::Table)
+            }
+        }
+        from.deserialize_any(OrderVisitor)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -95,6 +265,7 @@ pub(super) struct ScheduleTable {
     pub(super) priority: Option<i32>,
     pub(super) missed: Option<Spanned<Parsed<Missed>>>,
     pub(super) overlap: Option<Parsed<Overlap>>,
+    pub(super) limits: Option<Spanned<BTreeMap<String, ConfigText>>>,
     pub(super) jitter: Option<Spanned<PositiveDuration>>,
 }
 

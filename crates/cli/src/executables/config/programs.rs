@@ -115,14 +115,17 @@ impl Checker<'_> {
 }
 
 /// Variables that tell an executable which attempt it runs for.
-pub(in crate::executables) const ATTEMPT_VARIABLES: [&str; 6] = [
+pub(in crate::executables) const ATTEMPT_VARIABLES: [&str; 7] = [
     "TASK_ENGINE_TASK_ID",
     "TASK_ENGINE_ATTEMPT",
     "TASK_ENGINE_RETRY_NUMBER",
     "TASK_ENGINE_CORRELATION_ID",
     "TASK_ENGINE_PARENT_ID",
     "TASK_ENGINE_CLASS",
+    DEPENDENCIES_VARIABLE,
 ];
+/// Of a task that depends on others: how these have ended.
+pub(in crate::executables) const DEPENDENCIES_VARIABLE: &str = "TASK_ENGINE_DEPENDENCIES";
 
 /// Finds a program: a path is relative to the folder of the file; a bare name is
 /// searched beside the file, then in PATH.

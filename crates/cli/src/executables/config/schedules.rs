@@ -104,12 +104,26 @@ impl Checker<'_> {
             .and_then(|task| task.queue(queue))
             .and_then(|task| task.secret(&options.secret));
         match task {
-            Ok(task) => Some(task.priority(table.priority.unwrap_or(options.priority))),
+            Ok(task) => {
+                let task = task.priority(table.priority.unwrap_or(options.priority));
+                Some(self.limited(task, table))
+            }
             Err(error) => {
                 self.error(class.span(), error.to_string());
                 None
             }
         }
+    }
+
+    /// The task with the limits that the table names.
+    fn limited(&mut self, task: NewTask, table: &ScheduleTable) -> NewTask {
+        let Some(limits) = &table.limits else { return task };
+        let mut named = limits.get_ref().iter();
+        let limited = named.try_fold(task.clone(), |task, (name, key)| task.limit(name, &**key));
+        limited.unwrap_or_else(|error| {
+            self.error(limits.span(), error.to_string());
+            task
+        })
     }
 
     fn parameters(&mut self, table: &Spanned<toml::Table>) -> Option<Json> {

@@ -212,6 +212,7 @@ time_zone = "Europe/Paris"
 parameters = { deep = true, limits = [1, 2.5], until = 2030-01-01 }
 missed = "skip"
 overlap = "wait"
+limits = { api = "acme" }
 jitter = "5s"
 
 [schedule.often]
@@ -223,7 +224,15 @@ every = "15m"
     let definition = nightly.definition().unwrap();
     assert_eq!((nightly.name(), definition.rule.as_str()), ("nightly", "0 3 * * *"));
     let json = definition.to_json().unwrap().to_string();
-    for words in ["Europe/Paris", "\"deep\":true", "[1,2.5]", "2030-01-01", "slow", "tidy"] {
+    for words in [
+        "Europe/Paris",
+        "\"deep\":true",
+        "[1,2.5]",
+        "2030-01-01",
+        "slow",
+        "tidy",
+        "\"api\":\"acme\"",
+    ] {
         assert!(json.contains(words), "{words}: {json}");
     }
     assert_eq!(often.definition().unwrap().rule, "every 15m");
@@ -245,11 +254,116 @@ every = "15m"
         ("class = \"tidy\"\nevery = \"1h\"\nparameters = 3", "6:14: invalid type: integer `3`"),
         ("class = \"tidy\"\nevery = \"1h\"\nparameters = { a = nan }", "JSON has no such number"),
         (
+            "class = \"tidy\"\nevery = \"1h\"\nlimits = { \"\" = \"x\" }",
+            "6:10: a limit needs a name",
+        ),
+        (
             "class = \"tidy\"\nevery = \"1h\"\ncorn = 1",
             "6:1: \"corn\" is not known here; did you mean cron?",
         ),
     ] {
         refused(&format!("{class}[schedule.s]\n{schedule}"), expected);
+    }
+}
+
+#[test]
+fn limits_are_read() {
+    let text = r#"
+[class.charge]
+command = ["sh"]
+limit = 1
+
+[class.sync]
+command = ["sh"]
+limit = { max = 2, key = "customer_id", weights = { acme = 3 } }
+rate = { max = 100, per = "1s" }
+
+[class.post]
+command = ["sh"]
+in_order = { key = "account" }
+limits = [{ name = "smtp", rate = "5/1m", key = "host" }]
+
+[class.call]
+command = ["sh"]
+rate = { max = 10, per = "1s", key = "customer", even = true }
+in_order = true
+fair = "region"
+
+[queue.mail]
+limit = 5
+rate = "100/1s"
+
+[limit.api]
+max = 10
+rate = { max = 100, per = "1m" }
+key = "tenant"
+"#;
+    let config = config(text).unwrap();
+    let of_class = |name: &str| -> Vec<String> {
+        let class = config.classes.iter().find(|one| one.class == name).unwrap();
+        let limits = class.options().limits;
+        let limits = limits.iter().map(|limit| limit.of_class(name));
+        limits.map(|limit| format!("{}: {}", limit.name, limit.options)).collect()
+    };
+    assert_eq!(of_class("charge"), ["charge: max 1"]);
+    let sync = ["sync: max 2, key \"customer_id\", 1 weight", "sync.rate: rate 100 per 1 s"];
+    assert_eq!(of_class("sync"), sync);
+    let post = ["post.order: in order, key \"account\"", "smtp: rate 5 per 1 min, key \"host\""];
+    assert_eq!(of_class("post"), post);
+    let call = [
+        "call.rate: rate 10 per 1 s evenly, key \"customer\"",
+        "call.order: in order",
+        "call.fair: key \"region\"",
+    ];
+    assert_eq!(of_class("call"), call);
+    let others = config.limits.iter();
+    let others: Vec<_> =
+        others.map(|one| format!("{} {:?}: {}", one.name, one.target, one.options)).collect();
+    assert_eq!(
+        others,
+        [
+            "queue.mail Queue(\"mail\"): max 5",
+            "queue.mail.rate Queue(\"mail\"): rate 100 per 1 s",
+            "api Named: max 10, rate 100 per 1 min, key \"tenant\"",
+        ]
+    );
+}
+
+#[test]
+fn invalid_limits_have_position() {
+    let class = "[class.a]\ncommand = [\"sh\"]\n";
+    for (text, expected) in [
+        ("limit = 0", "3:9: write a whole number from 1 to 10000"),
+        ("limit = \"2\"", "3:9: invalid type: string \"2\", expected a number like 2"),
+        ("limit = { max = 0 }", "3:17: write a whole number from 1 to 10000"),
+        ("limit = { mx = 1 }", "3:11: \"mx\" is not known here; did you mean max?"),
+        ("limit = {}", "3:9: limit \"a\" has no effect"),
+        ("rate = 5", "3:8: invalid type: integer `5`, expected a rate like"),
+        ("rate = \"5\"", "3:8: \"5\": write 1 to 1000000 starts and a window"),
+        ("rate = \"5/fortnight\"", "3:8: \"5/fortnight\": "),
+        ("rate = { max = 5 }", "3:8: missing field `per`"),
+        ("rate = { max = 5, per = \"0s\" }", "3:25: this duration cannot be 0"),
+        ("in_order = 1", "3:12: invalid type: integer `1`, expected true, or a table"),
+        ("in_order = { kee = \"a\" }", "3:14: \"kee\" is not known here; did you mean key?"),
+        ("limit = { max = 2, in_order = true }", "3:9: limit \"a.order\": tasks that run in order"),
+        ("fair = \"\"", "3:8: limit \"a.fair\": a key is the name of a parameter"),
+        ("limits = [{ max = 1 }]", "3:11: a limit of this list needs a name"),
+        ("limit = 1\nlimits = [{ name = \"a\", max = 2 }]", "4:11: limit \"a\" is in this file"),
+        ("limit = { max = 1, weights = { x = 0 }, key = \"k\" }", "3:9: limit \"a\": a weight"),
+        ("limit = 1\nrate = \"5/1s\"\nfair = \"x\"\nin_order = true", "at most 3 limits"),
+        (
+            "limit = { max = 1, key = \"card\" }\nsecret = [\"card.number\"]",
+            "3:9: the key \"card\" is a secret parameter",
+        ),
+        ("[queue.mail]", "3:8: queue mail has no limit"),
+        ("[queue.mail]\nlimi = 1", "4:1: \"limi\" is not known here; did you mean limit?"),
+        ("[limit.api]\nmax = 20000", "4:7: write a whole number"),
+        (
+            "[limit.api]\nrate = { max = 1, per = \"1s\", key = \"k\" }",
+            "4:8: the key belongs to the limit",
+        ),
+    ] {
+        refused(&format!("{class}{text}"), expected);
     }
 }
 
@@ -283,6 +397,7 @@ fn mutated_files_never_panic() {
         "[worker.w]\ncommand = [\"sh\"]\nclasses = [\"a\", \"b\"]\nprocesses = 2\n[class.a]\nworker = \"w\"\nsecret = [\"x.y\"]\n",
         "[schedule.s]\nclass = \"a\"\ncron = \"0 3 * * *\"\ntime_zone = \"Europe/Paris\"\nparameters = { a = 1, b = [1.5, 1979-05-27] }\n",
         "[class.\"Mail::Send\"]\ncommand = [\"./x\"]\nmode = \"lines\"\nqueue = \"q\"\npriority = -5\nlog_lines = 3\n",
+        "[class.a]\ncommand = [\"sh\"]\nlimit = { max = 2, key = \"k\" }\nrate = \"5/1s\"\nin_order = true\n[queue.q]\nlimit = 5\n[limit.l]\nmax = 1\nrate = { max = 1, per = \"1s\" }\n",
     ];
     crate::fuzz::mutated(&good, |text| {
         let text = String::from_utf8_lossy(text);

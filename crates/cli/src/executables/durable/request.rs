@@ -63,44 +63,45 @@ pub(in crate::executables) fn parse(fields: &LineFields) -> Result<DurableReques
             return Err(format!("the {kind} {other}; the name of a {kind} is a text"));
         }
     };
+    let quoted = quoted(&name);
     match kind {
         "step" => Ok(match fields.get("result") {
             Some(result) => DurableRequest::EndStep(name, result.clone()),
             None => DurableRequest::BeginStep(name),
         }),
-        "sleep" => Ok(DurableRequest::Sleep(name.clone(), sleep_time(&name, fields)?)),
-        "wait" => Ok(DurableRequest::Wait(name.clone(), timeout(&name, fields)?)),
-        _ => Ok(DurableRequest::Call(name.clone(), children(&name, fields)?)),
+        "sleep" => Ok(DurableRequest::Sleep(name, sleep_time(&quoted, fields)?)),
+        "wait" => Ok(DurableRequest::Wait(name, timeout(&quoted, fields)?)),
+        _ => Ok(DurableRequest::Call(name, children(&quoted, fields)?)),
     }
 }
 
 fn sleep_time(name: &str, fields: &LineFields) -> Result<StepContent, String> {
     match (value(fields, "for"), value(fields, "until")) {
         (Some(time), None) => once::wait(&time).map(StepContent::SleepFor).ok_or_else(|| {
-            format!("the sleep {name:?} for {}, which is not a time like \"3d\"", brief(&time))
+            format!("the sleep {name} for {}, which is not a time like \"3d\"", brief(&time))
         }),
         (None, Some(until)) => {
             let time = until.as_str().and_then(|text| text.parse::<Timestamp>().ok());
             time.map(StepContent::SleepUntil).ok_or_else(|| {
                 format!(
-                    "the sleep {name:?} until {}, which is not a time like \"2027-01-31T08:00:00Z\"",
+                    "the sleep {name} until {}, which is not a time like \"2027-01-31T08:00:00Z\"",
                     brief(&until)
                 )
             })
         }
         (None, None) => Err(format!(
-            "the sleep {name:?} without a time; add `for`, like \"3d\", or `until`, like \"2027-01-31T08:00:00Z\""
+            "the sleep {name} without a time; add `for`, like \"3d\", or `until`, like \"2027-01-31T08:00:00Z\""
         )),
-        _ => Err(format!("the sleep {name:?} with both `for` and `until`; send one of them")),
+        _ => Err(format!("the sleep {name} with both `for` and `until`; send one of them")),
     }
 }
 
 fn timeout(name: &str, fields: &LineFields) -> Result<Duration, String> {
     match value(fields, "timeout") {
-        None => Err(format!("the wait {name:?} without a timeout; add `timeout`, like \"7d\"")),
+        None => Err(format!("the wait {name} without a timeout; add `timeout`, like \"7d\"")),
         Some(time) => once::wait(&time).ok_or_else(|| {
             format!(
-                "the wait {name:?} with the timeout {}, which is not a time like \"7d\"",
+                "the wait {name} with the timeout {}, which is not a time like \"7d\"",
                 brief(&time)
             )
         }),
@@ -109,13 +110,13 @@ fn timeout(name: &str, fields: &LineFields) -> Result<Duration, String> {
 
 fn children(name: &str, fields: &LineFields) -> Result<Vec<ChildTask>, String> {
     let Some(tasks) = fields.get("tasks") else {
-        return Err(format!("the call {name:?} without tasks; add `tasks`, a list"));
+        return Err(format!("the call {name} without tasks; add `tasks`, a list"));
     };
     let Ok(tasks) = serde_json::from_str::<Vec<Box<RawValue>>>(tasks.get()) else {
-        return Err(format!("the call {name:?} whose tasks are not a list"));
+        return Err(format!("the call {name} whose tasks are not a list"));
     };
     let number = |(nth, task)| {
-        child(task).map_err(|why: String| format!("the call {name:?} whose task {} {why}", nth + 1))
+        child(task).map_err(|why: String| format!("the call {name} whose task {} {why}", nth + 1))
     };
     tasks.iter().map(AsRef::as_ref).enumerate().map(number).collect()
 }
@@ -147,6 +148,11 @@ fn child(task: &RawValue) -> Result<ChildTask, String> {
         }
     };
     Ok(ChildTask { class, parameters: fields.get("parameters").cloned(), queue, priority })
+}
+
+/// The name as messages quote it.
+fn quoted(name: &str) -> String {
+    format!("{:?}", display::brief(name, 40))
 }
 
 fn unknown_field(what: &str, key: &str, known: &[&str]) -> String {

@@ -92,6 +92,9 @@ impl TaskSlot {
             protocol::TaskAnswer::Snooze(time, reason) => {
                 Err(Failure::snooze_because(time, reason))
             }
+            protocol::TaskAnswer::RateLimited(time, reason) => {
+                Err(Failure::rate_limited_because(time, reason))
+            }
         }
     }
 }

@@ -24,6 +24,10 @@ fn all_answers_are_parsed() {
     assert_eq!(result(r#"{"id": "1.1", "result": null, "error": null}"#), "null");
     assert_eq!(failed(r#"{"id": "1.1", "error": "no"}"#).to_string(), "Failure: no");
     assert_eq!(failed(r#"{"id": "1.1", "error": {"exception": "E"}}"#).to_string(), "E: ");
+    let limited = r#"{"id": "1.1", "rate_limited": 30, "message": "429"}"#;
+    let answer = update(limited).answer;
+    let Some(TaskAnswer::RateLimited(time, reason)) = answer else { panic!("{limited}") };
+    assert_eq!((time, reason.as_str()), (Duration::from_secs(30), "429"));
     let snooze = r#"{"id": "1.1", "snooze": "30s", "message": "busy"}"#;
     let Some(TaskAnswer::Snooze(time, reason)) = update(snooze).answer else { panic!("{snooze}") };
     assert_eq!((time, reason.as_str()), (Duration::from_secs(30), "busy"));
@@ -61,6 +65,8 @@ fn malformed_answer_names_its_task() {
         (r#"{"id": "1.1", "resutl": 3}"#, "did you mean result?"),
         (r#"{"id": "1.1", "result": 3, "error": "no"}"#, "more than one of"),
         (r#"{"id": "1.1", "snooze": "soon"}"#, "is not a time"),
+        (r#"{"id": "1.1", "rate_limited": "soon"}"#, "its rate_limited \"soon\" is not a time"),
+        (r#"{"id": "1.1", "rate_limited": 1, "snooze": 1}"#, "more than one of"),
         (r#"{"id": "1.1", "stpe": "charge"}"#, "did you mean step?"),
     ] {
         let wrong = wrong(line);

@@ -22,6 +22,8 @@ enum TaskButton {
 
 fn buttons(task: &TaskDetails, now: Timestamp) -> Vec<TaskButton> {
     match task.row.status {
+        // Run now would leave it blocked.
+        TaskStatus::Waiting if task.row.is_blocked => vec![TaskButton::Cancel, TaskButton::Edit],
         TaskStatus::Waiting if task.row.scheduled_at > now => {
             vec![TaskButton::RunNow, TaskButton::Cancel, TaskButton::Edit]
         }

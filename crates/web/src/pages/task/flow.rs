@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
+use task_engine_core::dependency::DependencyCondition;
 use task_engine_core::display::count;
+use task_engine_operations::flows::{RelatedTask, TaskRelations};
 
 use super::{ApiError, App, FlowPage, FlowTask, TaskDetails, TaskId, parts};
+use crate::pages::links;
 use crate::pages::tasks::address;
 
 /// The oldest tasks that are shown.
@@ -31,8 +34,13 @@ pub(super) async fn read(
     Ok((flow, own))
 }
 
-pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
-    if flow.len() < 2 && task.parent_id.is_none() {
+pub(super) fn show(
+    app: &App,
+    task: &TaskDetails,
+    flow: &[FlowTask],
+    relations: &TaskRelations,
+) -> Markup {
+    if flow.len() < 2 && task.parent_id.is_none() && relations.is_empty() {
         return html! { section #flow data-live {} };
     }
     let filter = task_engine_core::filter::Filter::default().and_correlation(&task.correlation_id);
@@ -44,6 +52,12 @@ pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
                     @if flow.len() < SHOWN_MAX as usize { (count(flow.len(), "task")) }
                     @else { "the first " (flow.len()) " tasks; all of them" }
                 }
+                " · " a href=(links::flow(app, &task.correlation_id)) { "the flow as a graph" }
+            }
+            (related(app, "It depends on", "It starts after", &relations.dependencies))
+            (related(app, "Depend on it", "Start after it", &relations.dependents))
+            @if relations.relations_and_more {
+                p .soft { "There are more; " code { "task-engine trace " (task.row.id) } " lists them." }
             }
             ul .flow {
                 @for (index, depth) in order(flow) {
@@ -51,8 +65,35 @@ pub(super) fn show(app: &App, task: &TaskDetails, flow: &[FlowTask]) -> Markup {
                     li .(format!("depth-{}", depth.min(DEPTH_SHOWN_MAX))) data-key=(row.id)
                        aria-current=[(row.id == task.row.id).then_some("true")] {
                         (parts::task_link(app, row.id)) " " span .name { (row.class) } " "
-                        (parts::status(row.status))
+                        (parts::status_of(row))
                         @if depth > 0 { span .visually-hidden { " level " (depth) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tasks that it depends on, or that depend on it.
+fn related(app: &App, heading: &str, about: &str, tasks: &[RelatedTask]) -> Markup {
+    if tasks.is_empty() {
+        return html! {};
+    }
+    html! {
+        h3 title=(about) { (heading) }
+        ul .flow .related {
+            @for task in tasks {
+                li data-key={ (heading) (task.id) } {
+                    (parts::task_link(app, task.id)) " "
+                    @if let Some(name) = &task.name { span .name { (name) } " " }
+                    @match task.status {
+                        Some(status) => (parts::status(status)),
+                        None => span .soft { "removed" },
+                    }
+                    @match task.condition {
+                        DependencyCondition::End => { " " small { "after its end" } }
+                        DependencyCondition::Failure => { " " small { "after a failure" } }
+                        _ => {}
                     }
                 }
             }

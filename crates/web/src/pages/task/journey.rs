@@ -65,6 +65,11 @@ fn steps(
     let (first, last) = (begun.clone().next(), begun.clone().next_back());
     let times = begun.count();
     let mut steps = vec![step("off", "created", Some(row.created_at), Past)];
+    if row.is_blocked {
+        steps.push(step("blocked", "waiting for other tasks", None, Current));
+        steps.push(step("off", "running", None, Future));
+        return steps;
+    }
     if row.status == TaskStatus::Waiting && task.executions.is_empty() {
         let label = if due_at > now { "waiting until due" } else { "due" };
         steps.push(step("waiting", label, Some(row.scheduled_at), Current));

@@ -46,7 +46,7 @@ fn row(app: &App, row: &TaskRow, now: Timestamp, choose: bool) -> Markup {
                 td { input type="checkbox" name="ids" value=(row.id) aria-label={ "Select task " (row.id) }; }
             }
             td .number { (parts::task_link(app, row.id)) }
-            td { (parts::status(row.status)) }
+            td { (parts::status_of(row)) }
             td .name title=(row.class) { (row.class) }
             td .queue data-label="queue" title=(row.queue) { (row.queue) }
             td .number data-label="priority" { (row.priority) }
@@ -60,6 +60,9 @@ fn row(app: &App, row: &TaskRow, now: Timestamp, choose: bool) -> Markup {
 
 fn when(app: &App, row: &TaskRow, now: Timestamp) -> Markup {
     match row.status {
+        TaskStatus::Waiting if row.is_blocked && row.scheduled_at <= now => {
+            html! { "after other tasks" }
+        }
         TaskStatus::Waiting => html! { "due " (parts::time(app, row.scheduled_at, now)) },
         _ => parts::time(app, row.updated_at, now),
     }

@@ -54,6 +54,8 @@ fn record(id: i64, class: &str, context: &str, executions: Vec<ExecutionRecord>)
         steps: vec![],
         signals: vec![],
         depends_on: vec![],
+        dependencies: vec![],
+        reopened: vec![],
         suspended: None,
     }
 }

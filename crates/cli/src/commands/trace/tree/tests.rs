@@ -17,8 +17,10 @@ fn task(id: i64, parent: Option<i64>) -> FlowTask {
             retry_number: 0,
             instance: None,
             error: None,
+            is_blocked: false,
         },
         parent_id: parent.map(TaskId),
+        name: None,
         due_at: at,
         executions: Vec::new(),
     }
@@ -26,7 +28,15 @@ fn task(id: i64, parent: Option<i64>) -> FlowTask {
 
 fn text(tasks: &[FlowTask]) -> String {
     let mut out = Vec::new();
-    write_text(&mut out, tasks, &order(tasks), None, Timestamp::UNIX_EPOCH).unwrap();
+    write_text(
+        &mut out,
+        tasks,
+        &Dependencies::default(),
+        &order(tasks),
+        None,
+        Timestamp::UNIX_EPOCH,
+    )
+    .unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -47,6 +47,7 @@ fn task(executions: Vec<ExecutionRow>) -> TaskDetails {
             retry_number: 0,
             instance: None,
             error: None,
+            is_blocked: false,
         },
         parameters: Json::empty_object(),
         context: Json::empty_object(),
