@@ -122,7 +122,9 @@ impl Browser {
         let begun = Instant::now();
         while self.loads == before {
             assert!(begun.elapsed() < TIMEOUT, "the page did not come");
-            self.call("Runtime.evaluate", json!({ "expression": "0" }));
+            // Any answer shows that the events before it have been read. Chromium refuses to
+            // evaluate while one page replaces another.
+            let _ = self.try_call("Runtime.evaluate", &json!({ "expression": "0" }));
         }
     }
 
@@ -250,6 +252,11 @@ impl Browser {
 
     #[allow(clippy::needless_pass_by_value)] // Callers build the value for this call.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        self.try_call(method, &params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// The result, or the error that Chromium answers.
+    fn try_call(&mut self, method: &str, params: &Value) -> Result<Value, Value> {
         self.last_id += 1;
         let id = self.last_id;
         let mut message = json!({ "id": id, "method": method, "params": params });
@@ -260,8 +267,12 @@ impl Browser {
         loop {
             let answer = self.read();
             if answer["id"] == id {
-                assert!(answer["error"].is_null(), "{method}: {answer}");
-                return answer["result"].clone();
+                let error = &answer["error"];
+                return if error.is_null() {
+                    Ok(answer["result"].clone())
+                } else {
+                    Err(error.clone())
+                };
             }
             self.note(&answer);
         }
