@@ -441,11 +441,17 @@ pub async fn limits_hold_under_load(db: &dyn TestDatabase) {
     let operator = Fixture::open(db).await;
     let (changes, count) = (ended.clone(), ids.len());
     let change = async move {
-        let mut n = 0_u32;
-        while changes.load(Ordering::SeqCst) < count {
-            limit_work(&operator, per_customer(LimitOptions::max(1 + n % 3))).await;
-            n += 1;
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        // A claim that sees another version of the limits begins again, so a change waits
+        // for some endings.
+        for max in (0_u32..).map(|n| 1 + n % 3) {
+            limit_work(&operator, per_customer(LimitOptions::max(max))).await;
+            let before = changes.load(Ordering::SeqCst);
+            while changes.load(Ordering::SeqCst) < (before + 3).min(count) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            if changes.load(Ordering::SeqCst) >= count {
+                break;
+            }
         }
     };
     let change = tokio::spawn(change);
