@@ -73,7 +73,7 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
             Command::Demo(args) => commands::demo::run(console, args).await,
             Command::Start(args) => commands::start::run(console, args).await,
             Command::Web(args) => commands::web::run(console, args).await,
-            Command::Check(args) => commands::check::run(console, args),
+            Command::Check(args) => commands::check::run(console, args).await,
             Command::Create(args) => commands::create::run(console, args).await,
             Command::Tasks(args) => commands::tasks::run(console, args).await,
             Command::Show(args) => commands::show::run(console, args).await,

@@ -13,6 +13,7 @@ use task_engine_core::recovery::UnendedAttempt;
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 
+use crate::engine::InstanceName;
 use crate::engine_error::EngineError;
 use crate::recover::{identity, recover, recover_gone};
 use crate::stop::{Phase, StopSignal};
@@ -50,12 +51,10 @@ impl EarlierSessions {
 }
 
 /// Registers an engine once its name is free. `None` if it was stopped while it waited.
-/// Without a given name it gets the name of the machine, with a number if a live engine has
-/// that.
 pub(crate) async fn admit(
     store: &dyn Store,
     new: &mut NewInstance,
-    given_name: Option<&str>,
+    name: &InstanceName,
     earlier: &EarlierSessions,
     recovery: Recovery,
     stop: &mut StopSignal,
@@ -67,12 +66,12 @@ pub(crate) async fn admit(
     }
     loop {
         let instances = store.instances(None).await?;
-        new.name = match (given_name, &earlier.name) {
-            (Some(name), _) => name.to_owned(),
-            (None, Some(last)) => {
-                free_name(&instances, &process::host_name(), Some(last), Recovery::Auto)
+        new.name = match (name, &earlier.name) {
+            (InstanceName::Exact(name), _) => name.clone(),
+            (InstanceName::Numbered(name), Some(last)) => {
+                free_name(&instances, name, Some(last), Recovery::Auto)
             }
-            (None, None) => free_name(&instances, &process::host_name(), None, recovery),
+            (InstanceName::Numbered(name), None) => free_name(&instances, name, None, recovery),
         };
         let mut wait = None;
         for holder in instances.into_iter().filter(|instance| instance.name == new.name) {

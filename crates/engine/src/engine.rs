@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::instance::Recovery;
 use task_engine_core::limit::Limit;
+use task_engine_core::process;
 use task_engine_core::schedule::Schedule;
 use task_engine_core::task::{Task, TaskOptions};
 
@@ -88,7 +89,7 @@ impl<S> fmt::Debug for Engine<S> {
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// `None`: a free one is chosen.
-    pub(crate) instance: Option<String>,
+    pub(crate) instance: InstanceName,
     pub(crate) worker_pools: WorkerPools,
     pub(crate) recovery: Recovery,
     pub(crate) stop_timeout: Option<Duration>,
@@ -102,10 +103,26 @@ pub(crate) struct Settings {
     pub(crate) limits: Vec<Limit>,
 }
 
+/// How an engine gets its name.
+#[derive(Debug, Clone)]
+pub(crate) enum InstanceName {
+    /// This one, or it does not start.
+    Exact(String),
+    /// This one, with a number if a live engine has it.
+    Numbered(String),
+}
+
+impl InstanceName {
+    pub(crate) fn as_str(&self) -> &str {
+        let (Self::Exact(name) | Self::Numbered(name)) = self;
+        name
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            instance: None,
+            instance: InstanceName::Numbered(process::host_name()),
             worker_pools: WorkerPools::default(),
             recovery: Recovery::default(),
             stop_timeout: None,
@@ -141,7 +158,15 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// `machine-2`, `machine-3`, … that is free; so several engines start on one
     /// machine, and a restarted one gets its name back.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
-        self.settings.instance = Some(name.into());
+        self.settings.instance = InstanceName::Exact(name.into());
+        self
+    }
+
+    /// Its name is this one, or the first of `name-2`, `name-3`, … that is free. For
+    /// several engines of one kind; [`RunningEngine::instance`](crate::RunningEngine::instance)
+    /// is the name that it got.
+    pub fn numbered_instance(mut self, name: impl Into<String>) -> Self {
+        self.settings.instance = InstanceName::Numbered(name.into());
         self
     }
 

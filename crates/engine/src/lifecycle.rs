@@ -24,11 +24,18 @@ use crate::stop::{StopHandle, Stopped, on_signals};
 #[must_use = "dropping it stops the engine"]
 pub struct RunningEngine {
     stop: StopHandle,
+    instance: String,
     /// `None` after its end.
     end: Option<oneshot::Receiver<Result<Stopped, EngineError>>>,
 }
 
 impl RunningEngine {
+    /// The name that it registered with.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
     /// Stops it after its running tasks have finished. No new task starts.
     pub fn stop(&self) {
         self.stop.stop();
@@ -114,9 +121,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// ```
     pub async fn start(self) -> Result<RunningEngine, EngineError> {
         let (mut engine, started) = self.spawn()?;
-        if started.await.is_err() {
+        match started.await {
+            Ok(instance) => engine.instance = instance,
             // It has ended: by an error, or because it was stopped before.
-            engine.ended().await?;
+            Err(_) => drop(engine.ended().await?),
         }
         Ok(engine)
     }
@@ -124,8 +132,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Tasks run on the runtime that this is called from. Claims, records and
     /// heartbeats run on a separate thread, so that a task that blocks cannot make
     /// the engine look dead.
-    fn spawn(self) -> Result<(RunningEngine, oneshot::Receiver<()>), EngineError> {
-        let stop = self.stop.clone();
+    fn spawn(self) -> Result<(RunningEngine, oneshot::Receiver<String>), EngineError> {
+        let (stop, instance) = (self.stop.clone(), self.settings.instance.as_str().to_owned());
         let engine = self.prepare()?;
         let control = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -141,7 +149,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
             // The receiver is gone if the application no longer waits.
             let _ = send.send(end.unwrap_or_else(|e| Err(EngineError::Broken(e.to_string()))));
         })?;
-        Ok((RunningEngine { stop, end: Some(ended) }, registered))
+        Ok((RunningEngine { stop, instance, end: Some(ended) }, registered))
     }
 
     /// Checks the settings. Tasks run on the runtime that this is called from.
@@ -169,9 +177,8 @@ impl<S: Send + Sync + 'static> Engine<S> {
         }
         let Settings { instance, worker_pools, heartbeat, lease, poll, .. } = &self.settings;
         let wrong = |why: String| Err(EngineError::Setting(why));
-        if let Some(name) = instance
-            && (name.is_empty() || name.len() > 200 || name.chars().any(char::is_control))
-        {
+        let name = instance.as_str();
+        if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
             return wrong(format!(
                 "{name:?} cannot be the name of an engine: use 1 to 200 bytes without control characters"
             ));

@@ -66,7 +66,10 @@ pub(crate) struct PreparedEngine<S> {
 
 impl<S: Send + Sync + 'static> PreparedEngine<S> {
     /// Runs sessions until the engine stops; reports the first registration.
-    pub(crate) async fn run(self, started: oneshot::Sender<()>) -> Result<Stopped, EngineError> {
+    pub(crate) async fn run(
+        self,
+        started: oneshot::Sender<String>,
+    ) -> Result<Stopped, EngineError> {
         let mut started = Some(started);
         let mut stop = self.stop.watch();
         tokio::select! {
@@ -93,7 +96,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             );
             if let Some(started) = started.take() {
                 // The receiver is gone if the application does not wait for the start.
-                let _ = started.send(());
+                let _ = started.send(name.clone());
             }
             match self.run_session(id, &wake_ups).await {
                 (SessionEnd::Stopping, totals) => {
@@ -150,7 +153,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
         &self,
         earlier: &EarlierSessions,
     ) -> Result<Option<(InstanceId, String)>, EngineError> {
-        let (name, recovery) = (self.settings.instance.as_deref(), self.settings.recovery);
+        let (name, recovery) = (&self.settings.instance, self.settings.recovery);
         let mut stop = self.stop.watch();
         let mut backoff = Backoff::new();
         loop {

@@ -63,6 +63,12 @@ impl StopHandle {
         self.watch().reached(Phase::Draining).await;
     }
 
+    /// Waits until a stop at once is requested. For a program that runs several engines,
+    /// each with a handle of its own.
+    pub async fn requested_now(&self) {
+        self.watch().reached(Phase::Forced).await;
+    }
+
     pub(crate) fn watch(&self) -> StopSignal {
         StopSignal(self.phase.subscribe())
     }

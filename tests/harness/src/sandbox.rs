@@ -164,6 +164,27 @@ impl Sandbox {
         self.spawn(self.command(args))
     }
 
+    /// Starts a command that runs until it is stopped, with more variables.
+    #[must_use]
+    pub fn start_with(&self, args: &[&str], variables: &[(&str, &str)]) -> RunningProgram {
+        let mut command = self.command(args);
+        command.envs(variables.iter().copied());
+        self.spawn(command)
+    }
+
+    /// Starts another program in this folder.
+    #[must_use]
+    pub fn start_program(
+        &self,
+        program: &Path,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> RunningProgram {
+        let mut command = self.command_of(program);
+        command.args(args).envs(variables.iter().copied());
+        self.spawn(command)
+    }
+
     /// Starts a command with exactly these arguments.
     #[must_use]
     pub fn start_exact(&self, args: &[&str]) -> RunningProgram {

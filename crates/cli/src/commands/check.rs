@@ -12,16 +12,20 @@ use task_engine_core::display::{count, span};
 use crate::console::Console;
 use crate::error::CliError;
 use crate::escape::summary;
+use crate::executables::conformance;
 use crate::executables::{
     self, Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE, LoadedConfig,
 };
 use crate::json_output::write_json_line;
 use crate::table::table;
 
-/// Check the file task-engine.toml, without a database
+/// Check the file task-engine.toml, or a worker, without a database
 ///
 /// Prints the classes and the programs that were found for them. Every error has its
-/// line and column (exit code 2).
+/// line and column (exit code 2). It starts no program.
+///
+/// With --worker, it starts this program as an engine does, sends it the lines of the
+/// worker protocol, and prints what is wrong with its answers (exit code 6).
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The file [default: task-engine.toml]
@@ -30,13 +34,47 @@ pub(crate) struct Arguments {
     /// The same, as for `start`
     #[arg(long, value_name = "FILE", conflicts_with = "file", hide = true)]
     config: Option<PathBuf>,
+    /// Check a worker: a program that speaks the worker protocol, with its arguments
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["file", "config"])]
+    worker: Option<String>,
     /// One JSON document: {"file", "classes": […], "schedules": […], "limits": […],
-    /// "errors": [{"line", "column", "message"}]}
+    /// "errors": [{"line", "column", "message"}]}; with --worker {"classes": […],
+    /// "cases": [{"case", "problem"}], "left_out": […]}
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+/// `check --worker`.
+async fn check_worker(console: &Console, command: &str, as_json: bool) -> Result<(), CliError> {
+    let mut out = console.results();
+    let report = conformance::check(command, |outcome| {
+        if as_json { Ok(()) } else { conformance::print(&mut out, outcome) }
+    })
+    .await?;
+    if as_json {
+        write_json_line(&mut out, &json!(report))?;
+    }
+    out.flush()?;
+    let (problems, cases) = (report.problems(), count(report.cases.len(), "case"));
+    if problems > 0 {
+        let problems = count(problems, "problem");
+        return Err(CliError::Unhealthy(format!("{problems} in {cases}")));
+    }
+    let left_out = match report.left_out.len() {
+        0 => String::new(),
+        number => format!(
+            "; {} left out, because the worker does not announce their classes check.…",
+            count(number, "case")
+        ),
+    };
+    console.message(format_args!("{cases}, no problem{left_out}"));
+    Ok(())
+}
+
+pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
+    if let Some(command) = &args.worker {
+        return check_worker(console, command, args.json).await;
+    }
     let file = args.file.or(args.config).unwrap_or_else(|| PathBuf::from(FILE));
     let Some(LoadedConfig { file, config }) = executables::read(Some(&file), ConfigPurpose::Run)?
     else {

@@ -2,20 +2,21 @@
 
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use task_engine::hooks::{Budget, Metrics};
 use task_engine::samples::handle_samples;
-use task_engine::{Recovery, StopHandle, Stopped, Store, TaskEngine};
+use task_engine::{Engine, Recovery, StopHandle, Stopped, Store, TaskEngine};
 use task_engine_core::display::count;
 
 use crate::console::Console;
 use crate::database::{Database, OpenMode};
 use crate::error::CliError;
-use crate::executables::{self, ConfigPurpose, resources};
+use crate::executables::listen::{self, ListenOptions, Listener};
+use crate::executables::{self, ConfigPurpose, FILE, resources};
 use crate::pools::{QueueArg, ReserveArg, WorkerArgs};
 use crate::signals::{self, SighupListener};
 use crate::times::{Retention, audit_retention, duration};
@@ -98,6 +99,8 @@ pub(crate) struct Arguments {
     web: Option<SocketAddr>,
     #[command(flatten)]
     web_options: WebOptions,
+    #[command(flatten)]
+    listen_options: ListenOptions,
 }
 
 const EXAMPLE: &str = r#"Example of task-engine.toml:
@@ -136,7 +139,9 @@ impl From<RecoveryMode> for Recovery {
 }
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let config = executables::load(args.config.as_deref(), ConfigPurpose::Run)?;
+    let listens = args.listen_options.listen.is_some();
+    let purpose = if listens { ConfigPurpose::Listen } else { ConfigPurpose::Run };
+    let config = executables::load(args.config.as_deref(), purpose)?;
     resources::raise_descriptor_limit();
     let stop = StopHandle::new();
     stop.stop_on_signals()
@@ -144,8 +149,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     signals::exit_on_third_signal()?;
     stop_on_sighup(stop.clone())?;
     let database = console.database_or(config.database.as_deref())?;
-    let (store, web) = tokio::select! {
-        opened = open(console, &database, &args) => opened?,
+    let file = args.config.as_deref().unwrap_or(Path::new(FILE));
+    let prepared = async {
+        let config = executables::with_announcements(config, file).await?;
+        let (store, web) = open(console, &database, &args).await?;
+        let listener = Listener::bind(console, &args.listen_options).await?;
+        Ok::<_, CliError>((config, store, web, listener))
+    };
+    let (config, store, web, listener) = tokio::select! {
+        prepared = prepared => prepared?,
         () = stop.requested() => {
             console.message("Stopped before the database was connected.");
             return Ok(());
@@ -154,11 +166,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if io::stderr().is_terminal() {
         console.message("Waiting for tasks; Ctrl-C stops.");
     }
-    let mut engine = TaskEngine::new(store)
-        .engine(())
-        .recovery(args.recovery.into())
-        .heartbeat(args.heartbeat, args.dead_after)
-        .poll(args.poll)
+    let common = CommonSettings::new(&args, web.is_some());
+    let mut engine = common
+        .apply(&TaskEngine::new(store.clone()))
         .retention(args.retention.age())
         .audit_retention(args.audit_retention.age())
         .migrate_at_start(!args.no_migrate);
@@ -166,15 +176,6 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     engine = workers.limited(&config.classes).apply(engine);
     if let Some(name) = args.instance {
         engine = engine.instance(name);
-    }
-    if let Some(time) = args.stop_timeout {
-        engine = engine.stop_timeout(time);
-    }
-    if let Some(time) = args.warn_after {
-        engine = engine.hook(Budget::warn(time));
-    }
-    if web.is_some() {
-        engine = engine.hook(Metrics);
     }
     if args.samples {
         engine = handle_samples(engine);
@@ -186,16 +187,74 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     for limit in config.limits {
         engine = engine.limit(limit);
     }
-    if config.classes.is_empty() && !args.samples {
+    if config.classes.is_empty() && !args.samples && !listens {
         tracing::warn!(
             "this engine has no class and runs no task: name executables in task-engine.toml, or start it with --samples to try it"
         );
     }
-    let stopped = engine.stopped_by(stop).run_until(std::future::pending()).await;
+    let connected = listener.map(|listener| {
+        // What an engine does for the whole database is done by the first one.
+        let engine = move || {
+            let tasks = TaskEngine::new(store.clone());
+            common.apply(&tasks).retention(None).migrate_at_start(false)
+        };
+        tokio::spawn(listener.run(Arc::new(engine), config.options, stop.clone()))
+    });
+    let stopped = engine.stopped_by(stop.clone()).run_until(std::future::pending()).await;
+    let mut all = stopped.as_ref().copied().unwrap_or_default();
+    if let Some(connected) = connected {
+        stop.stop();
+        listen::add(&mut all, connected.await.unwrap_or_default());
+    }
     if let Some(web) = web {
         web.end().await;
     }
-    exit_result(stopped?)
+    stopped?;
+    exit_result(all)
+}
+
+/// The settings that the engine and the sessions of connected workers share.
+#[derive(Debug, Clone, Copy)]
+struct CommonSettings {
+    recovery: Recovery,
+    heartbeat: Duration,
+    dead_after: Duration,
+    poll: Duration,
+    stop_timeout: Option<Duration>,
+    warn_after: Option<Duration>,
+    has_metrics: bool,
+}
+
+impl CommonSettings {
+    fn new(args: &Arguments, has_metrics: bool) -> Self {
+        Self {
+            recovery: args.recovery.into(),
+            heartbeat: args.heartbeat,
+            dead_after: args.dead_after,
+            poll: args.poll,
+            stop_timeout: args.stop_timeout,
+            warn_after: args.warn_after,
+            has_metrics,
+        }
+    }
+
+    fn apply(self, tasks: &TaskEngine) -> Engine<()> {
+        let mut engine = tasks
+            .engine(())
+            .recovery(self.recovery)
+            .heartbeat(self.heartbeat, self.dead_after)
+            .poll(self.poll);
+        if let Some(time) = self.stop_timeout {
+            engine = engine.stop_timeout(time);
+        }
+        if let Some(time) = self.warn_after {
+            engine = engine.hook(Budget::warn(time));
+        }
+        if self.has_metrics {
+            engine = engine.hook(Metrics);
+        }
+        engine
+    }
 }
 
 /// The database, and the dashboard with --web.

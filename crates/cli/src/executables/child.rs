@@ -16,6 +16,9 @@ use super::config::Program;
 use super::resources;
 use super::supervisor::{INPUT, INPUT_ENDS, KILL, TERMINATE};
 
+/// How many bytes are written together.
+const WRITE_BYTES: usize = 64 * 1024;
+
 /// How an executable ended. None of its processes is left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessEnd {
@@ -25,14 +28,25 @@ pub(super) enum ProcessEnd {
     NotStarted(Option<i32>, String),
     /// Its supervisor was killed, so it was killed, too.
     Unsupervised,
+    /// Its connection was closed.
+    Disconnected,
 }
 
 /// Controls an executable. Dropping it kills the executable: at once if it was
 /// terminated before, else as when the engine dies.
 #[derive(Debug, Clone)]
-pub(super) struct ProcessControl(UnboundedSender<(u8, Vec<u8>)>);
+pub(super) struct ProcessControl(UnboundedSender<Frame>);
+
+/// A kind, and its data.
+pub(super) type Frame = (u8, Vec<u8>);
 
 impl ProcessControl {
+    /// Controls what receives these frames.
+    pub(super) fn new() -> (Self, UnboundedReceiver<Frame>) {
+        let (send, frames) = mpsc::unbounded_channel();
+        (Self(send), frames)
+    }
+
     pub(super) fn input(&self, data: Vec<u8>) {
         self.send(INPUT, data);
     }
@@ -86,9 +100,9 @@ pub(super) fn start(
         return Err(io::Error::other("no pipes"));
     };
     let (answers, to_supervisor) = UnixStream::from_std(ours)?.into_split();
-    let (control, frames) = mpsc::unbounded_channel();
+    let (control, frames) = ProcessControl::new();
     tokio::spawn(write_frames(to_supervisor, frames));
-    Ok((ProcessControl(control), stdout, stderr, ExitWaiter { answers, supervisor }))
+    Ok((control, stdout, stderr, ExitWaiter { answers, supervisor }))
 }
 
 /// The same file as this process, even if another version has been put in its
@@ -97,12 +111,30 @@ fn this_program() -> io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
-/// Ends when the last [`ProcessControl`] is gone, which closes the socket.
-async fn write_frames(mut socket: OwnedWriteHalf, mut frames: UnboundedReceiver<(u8, Vec<u8>)>) {
-    while let Some((kind, data)) = frames.recv().await {
-        let length = u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let frame = [&[kind], length.as_slice(), &data].concat();
-        if socket.write_all(&frame).await.is_err() {
+/// Ends when the last [`ProcessControl`] is gone, which closes the socket. Frames that
+/// wait already are written together.
+async fn write_frames(mut socket: OwnedWriteHalf, mut frames: UnboundedReceiver<Frame>) {
+    let mut buffer = Vec::new();
+    while let Some(mut frame) = frames.recv().await {
+        buffer.clear();
+        loop {
+            let (kind, data) = frame;
+            buffer.push(kind);
+            buffer.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
+            buffer.extend(data);
+            match frames.try_recv() {
+                Ok(next) if buffer.len() < WRITE_BYTES => frame = next,
+                Ok(next) => {
+                    if socket.write_all(&buffer).await.is_err() {
+                        return;
+                    }
+                    buffer.clear();
+                    frame = next;
+                }
+                Err(_) => break,
+            }
+        }
+        if socket.write_all(&buffer).await.is_err() {
             return;
         }
     }

@@ -5,6 +5,7 @@
 //! The checks here then report all that is wrong with the values. Every error has
 //! its line and column; no database is needed.
 
+mod announced;
 mod file;
 mod limits;
 mod programs;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use task_engine::limit::{ClassLimit, Limit};
 use task_engine::{RetryRule, Schedule, TaskOptions};
-use task_engine_core::json::BYTES_MAX;
+use task_engine_core::json::{BYTES_MAX, Json};
 use task_engine_core::progress::LINES_MAX;
 use task_engine_core::queue::check_queue_name;
 use task_engine_core::secret;
@@ -26,6 +27,8 @@ use task_engine_core::suggest::nearest;
 use task_engine_core::task::NAME_BYTES_MAX;
 use toml::Spanned;
 
+use self::announced::AnnouncingFile;
+pub(super) use self::announced::connected;
 use self::file::{
     ClassTable, Concurrency, ConfigFile, ConfigText, DatabaseOnly, ModeName, Processes, RetryTable,
     SpannedName, Texts, WorkerTable,
@@ -50,6 +53,10 @@ pub(crate) struct Config {
     pub(crate) schedules: Vec<Schedule>,
     /// The limits of queues, and those that tasks name.
     pub(crate) limits: Vec<Limit>,
+    /// If workers of the file announce their classes: the file, to be read with them.
+    pub(super) announcing: Option<AnnouncingFile>,
+    /// Options of classes that have no program in the file: a worker announces them.
+    pub(crate) options: toml::Table,
 }
 
 /// A class and the executable that runs for it.
@@ -68,6 +75,8 @@ pub(crate) struct Executable {
     /// The paths of parameters that are not shown.
     pub(crate) secret: Vec<String>,
     pub(crate) limits: Vec<ClassLimit>,
+    /// The JSON Schema of its parameters, if its worker announced one.
+    pub(crate) schema: Option<Json>,
 }
 
 /// How an executable gets its tasks.
@@ -91,7 +100,7 @@ pub(crate) struct Program {
 }
 
 /// Processes that stay, for one class or several.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) program: Program,
@@ -122,6 +131,7 @@ impl Executable {
             log_lines: LINES_MAX,
             secret: Vec::new(),
             limits: Vec::new(),
+            schema: None,
         }
     }
 
@@ -160,6 +170,8 @@ pub(crate) struct ConfigError {
 pub(crate) enum ConfigPurpose {
     /// To run its programs: they and their folders must exist.
     Run,
+    /// The same, and other workers connect.
+    Listen,
     /// To create tasks: programs may exist on the engine's machine only.
     Create,
     /// To find the database.
@@ -172,7 +184,8 @@ pub(crate) fn parse(
     folder: &Path,
     purpose: ConfigPurpose,
 ) -> Result<Config, Vec<ConfigError>> {
-    let mut checker = Checker { text, folder, purpose, errors: Vec::new() };
+    let announces = purpose == ConfigPurpose::Listen;
+    let mut checker = Checker { text, folder, purpose, announces, errors: Vec::new() };
     let config = if purpose == ConfigPurpose::Database {
         toml::from_str::<DatabaseOnly>(text)
             .map(|file| Config { database: checker.database(file.database), ..Config::default() })
@@ -214,6 +227,8 @@ struct Checker<'a> {
     text: &'a str,
     folder: &'a Path,
     purpose: ConfigPurpose,
+    /// Whether workers announce classes, so that a class needs no program in the file.
+    announces: bool,
     errors: Vec<ConfigError>,
 }
 
@@ -236,8 +251,8 @@ impl Checker<'_> {
     }
 
     fn read_file(&mut self, file: ConfigFile) -> Config {
-        let database = self.database(file.database);
-        if file.class.is_empty() && file.worker.is_empty() && file.schedule.is_empty() {
+        let is_empty = file.class.is_empty() && file.worker.is_empty() && file.schedule.is_empty();
+        if is_empty && self.purpose != ConfigPurpose::Listen {
             self.error(0..0, "there is no class; write [class.NAME] and command = [\"./PROGRAM\"]");
             return Config::default();
         }
@@ -245,21 +260,15 @@ impl Checker<'_> {
         for (name, table) in &file.worker {
             self.worker(name, table, &mut workers);
         }
+        let announcing = announcing(&file, &workers);
+        self.announces |= !announcing.is_empty();
         let (mut classes, mut limits) = (Vec::new(), FileLimits::default());
         for (name, table) in &file.class {
             self.class_name(name.get_ref(), name.span());
             classes.extend(self.class(name, table, &mut workers, &mut limits));
         }
+        let database = self.database(file.database);
         let limits = self.other_limits(&file.queue, &file.limit, &mut limits);
-        for name in file.worker.keys() {
-            if !workers.of_class.values().any(|worker| worker == name.get_ref()) {
-                let message = format!(
-                    "worker {0} serves no class; write classes = [\"NAME\"], or worker = \"{0}\" in a class",
-                    name.get_ref()
-                );
-                self.error(name.span(), message);
-            }
-        }
         // Classes that only their worker names.
         for (class, worker) in &workers.of_class {
             let is_known = classes.iter().any(|one: &Executable| one.class == *class);
@@ -270,7 +279,11 @@ impl Checker<'_> {
         let schedules = file.schedule.iter();
         let schedules =
             schedules.filter_map(|(name, table)| self.schedule(name, table, &classes)).collect();
-        Config { database, classes, schedules, limits }
+        let announcing = (!announcing.is_empty())
+            .then(|| AnnouncingFile::new(self.text, self.folder, self.purpose, announcing));
+        let options =
+            if self.announces { announced::options(self.text) } else { toml::Table::new() };
+        Config { database, classes, schedules, limits, announcing, options }
     }
 
     /// The URL of the database. A path is relative to the folder of the file.
@@ -429,6 +442,11 @@ impl Checker<'_> {
                 self.error(span, message);
             }
         }
+        if table.command.is_none() && self.announces {
+            // A worker announces it: until then, nothing is known of its program.
+            let is_create = self.purpose == ConfigPurpose::Create;
+            return is_create.then(|| ExecutableMode::Once(Program::default()));
+        }
         let program = self.program(
             ("class", name),
             table.command.as_ref(),
@@ -462,6 +480,17 @@ impl Checker<'_> {
         }
         paths
     }
+}
+
+/// The workers that serve no class of the file.
+fn announcing(file: &ConfigFile, workers: &Workers) -> Vec<Arc<Worker>> {
+    let named = |name: &str| {
+        let listed = workers.of_class.values().any(|worker| worker == name);
+        let mut classes = file.class.values();
+        listed || classes.any(|class| class.worker.as_ref().is_some_and(|w| &**w.get_ref() == name))
+    };
+    let quiet = workers.by_name.iter().filter(|(name, _)| !named(name));
+    quiet.map(|(_, worker)| worker.clone()).collect()
 }
 
 fn span<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {

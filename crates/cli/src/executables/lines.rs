@@ -6,14 +6,18 @@
 //! process dies, or prints a line that belongs to no task, all of its tasks fail with
 //! its last log lines, and the next task gets a new process.
 //!
+//! A worker that connects over a socket has a pool of its own, with its connection in the
+//! place of a process; it is never replaced.
+//!
 //! Durable calls of a task are served by its attempt, one after the other, so that the
 //! reader of the process never waits for the store. If one suspends the task, its slot is
 //! free at once, and the process stays.
 
 mod process;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::future::pending;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,26 +25,26 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use task_engine::{Context, Failure, LogLevel};
 use task_engine_core::display::span;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
-use tokio::process::ChildStdout;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
 use self::process::{
     AttemptResult, Process, SlotReceiver, StderrLog, TaskSlot, TaskSlots, lock, log, process_ended,
 };
-use super::child::{self, ExitWaiter};
+use super::announcement::Announcement;
+use super::child::{self, ProcessControl, ProcessEnd};
 use super::config::{Executable, Worker};
 use super::dependencies;
 use super::durable::{ClassOptions, DurableCalls};
-use super::log::{LineSplitter, LogTail};
 use super::once::{end_text, not_started};
 use super::protocol::{self, MalformedLine, TaskUpdate, WorkerLine};
 use super::resources::{ShortageWait, shortage_of};
 
 /// How much longer than a result its line may be.
-const ENVELOPE_BYTES: usize = 64 * 1024;
+pub(super) const ENVELOPE_BYTES: usize = 64 * 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long to read the log after a process has ended.
@@ -49,12 +53,26 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 /// The processes of a worker.
 pub(super) struct ProcessPool {
     worker: Arc<Worker>,
+    source: ProcessSource,
+    /// Its classes.
+    classes: BTreeSet<String>,
     /// The longest line that a process may print.
     line_bytes_max: usize,
     options: ClassOptions,
     state: Mutex<PoolState>,
     /// A slot is free, or a process may be started.
     changed: Notify,
+    /// Set when a worker that has connected takes no more tasks.
+    stopping: CancellationToken,
+}
+
+/// Where the processes of a pool come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcessSource {
+    /// The pool starts its program.
+    Program,
+    /// One process has connected.
+    Connection,
 }
 
 #[derive(Default)]
@@ -66,11 +84,29 @@ struct PoolState {
 }
 
 impl ProcessPool {
-    /// `result_bytes` is the longest result of its classes, `options` are those of all
-    /// classes.
-    pub(super) fn new(worker: Arc<Worker>, result_bytes: usize, options: ClassOptions) -> Self {
-        let line_bytes_max = result_bytes + ENVELOPE_BYTES;
-        Self { worker, line_bytes_max, options, state: Mutex::default(), changed: Notify::new() }
+    /// `classes` are those of the worker, `options` those of all classes.
+    pub(super) fn new(
+        worker: Arc<Worker>,
+        source: ProcessSource,
+        classes: &[&Executable],
+        options: ClassOptions,
+    ) -> Self {
+        let result_bytes = classes.iter().map(|one| one.result_bytes).max().unwrap_or_default();
+        Self {
+            worker,
+            source,
+            classes: classes.iter().map(|one| one.class.clone()).collect(),
+            line_bytes_max: result_bytes + ENVELOPE_BYTES,
+            options,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            stopping: CancellationToken::new(),
+        }
+    }
+
+    /// Waits until a worker that has connected takes no more tasks.
+    pub(super) async fn stopping(&self) {
+        self.stopping.cancelled().await;
     }
 
     /// Runs one attempt. Its time limit starts when a process has it.
@@ -95,7 +131,7 @@ impl ProcessPool {
         let time_is_over = async {
             match limit {
                 Some(limit) => sleep(limit).await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
         let calls = DurableCalls::new(&id, &cx, executable.result_bytes, &self.options);
@@ -170,7 +206,15 @@ impl ProcessPool {
                 if let Some(assigned) = assigned {
                     return Ok(assigned);
                 }
-                let may_start = state.processes.len() < self.worker.processes;
+                let is_connection = self.source == ProcessSource::Connection;
+                let is_over = self.stopping.is_cancelled() || state.processes.is_empty();
+                if is_connection && is_over {
+                    return Err(Failure::snooze_because(
+                        Duration::ZERO,
+                        "its worker had disconnected before it began",
+                    ));
+                }
+                let may_start = !is_connection && state.processes.len() < self.worker.processes;
                 match state.not_before.filter(|at| *at > Instant::now()) {
                     None if may_start => match self.start() {
                         Ok(process) => {
@@ -202,48 +246,76 @@ impl ProcessPool {
 
     fn start(self: &Arc<Self>) -> std::io::Result<Arc<Process>> {
         let (control, stdout, stderr, waiting) = child::start(&self.worker.program, &[])?;
-        let slots = TaskSlots {
-            taken: HashMap::new(),
-            all: self.worker.concurrency,
-            over: None,
-            ended: VecDeque::new(),
-        };
         // The runtime has made it non-blocking.
         let stderr = stderr.into_owned_fd()?;
-        let file = File::from(stderr.try_clone()?);
-        let log = StderrLog { file, lines: LineSplitter::default(), tail: LogTail::default() };
-        let (stderr_lock, slots) = (Mutex::new(log), Mutex::new(slots));
-        let process = Arc::new(Process { control, stderr: stderr_lock, slots });
+        let stderr_log = StderrLog::new(Some(File::from(stderr.try_clone()?)));
+        let slots = TaskSlots::new(self.worker.concurrency);
+        let process =
+            Arc::new(Process { control, stderr: Mutex::new(stderr_log), slots: Mutex::new(slots) });
         let stderr = pipe::Receiver::from_owned_fd(stderr)?;
-        tokio::spawn(self.clone().watch_process(process.clone(), stdout, stderr, waiting));
+        let logging = log(self.worker.name.clone(), process.clone(), stderr);
+        let (pool, watched) = (self.clone(), process.clone());
+        tokio::spawn(async move {
+            pool.watch_process(watched, stdout, logging, waiting.ending(), pending()).await;
+        });
         Ok(process)
+    }
+
+    /// Gives tasks to a worker that has connected, until its connection is closed, by
+    /// either side. `closed` completes if it is closed by this one.
+    pub(super) async fn serve_connection(
+        self: Arc<Self>,
+        control: ProcessControl,
+        lines: impl AsyncRead + Send + Unpin,
+        closed: impl Future<Output = ()> + Send,
+    ) {
+        let slots = Mutex::new(TaskSlots::new(self.worker.concurrency));
+        let process = Process { control, stderr: Mutex::new(StderrLog::new(None)), slots };
+        let process = Arc::new(process);
+        lock(&self.state).processes.push(process.clone());
+        self.changed.notify_waiters();
+        let ending = std::future::ready(ProcessEnd::Disconnected);
+        self.watch_process(process, lines, std::future::ready(()), ending, closed).await;
     }
 
     /// Reads from a process until it ends.
     async fn watch_process(
         self: Arc<Self>,
         process: Arc<Process>,
-        stdout: ChildStdout,
-        stderr: pipe::Receiver,
-        waiting: ExitWaiter,
+        stdout: impl AsyncRead + Send + Unpin,
+        logging: impl Future<Output = ()> + Send + 'static,
+        ending: impl Future<Output = ProcessEnd> + Send,
+        closed: impl Future<Output = ()> + Send,
     ) {
-        let logging = tokio::spawn(log(self.worker.name.clone(), process.clone(), stderr));
-        let why = self.read_answers(&process, stdout).await;
+        let logging = tokio::spawn(logging);
+        let why = tokio::select! {
+            why = self.read_answers(&process, stdout) => why,
+            () = closed => "the engine closed its connection".to_owned(),
+        };
         let why = lock(&process.slots).without_secrets(&why).into_owned();
         process.end(&why);
-        let ended = waiting.ending().await;
+        let ended = ending.await;
         // Its last log lines belong to the errors of its tasks.
         let _ = timeout(LOG_TIMEOUT, logging).await;
-        let why = lock(&process.slots).over.clone().unwrap_or(why);
+        let (why, stopped) = {
+            let slots = lock(&process.slots);
+            (slots.over.clone().unwrap_or(why), slots.has_stopped())
+        };
         {
             let mut state = lock(&self.state);
             state.processes.retain(|other| !Arc::ptr_eq(other, &process));
-            let pause = FIRST_PAUSE.saturating_mul(1 << state.deaths.min(16)).min(LONGEST_PAUSE);
-            state.not_before = Some(Instant::now() + pause);
-            state.deaths += 1;
+            if !stopped {
+                let pause = FIRST_PAUSE.saturating_mul(1 << state.deaths.min(16));
+                state.not_before = Some(Instant::now() + pause.min(LONGEST_PAUSE));
+                state.deaths += 1;
+            }
         }
         let name = &self.worker.name;
-        tracing::warn!("Worker process {name} ended ({}): {why}", end_text(&ended));
+        if stopped {
+            tracing::info!("Worker process {name} has stopped");
+        } else {
+            tracing::warn!("Worker process {name} ended ({}): {why}", end_text(&ended));
+        }
         let taken: Vec<TaskSlot> =
             lock(&process.slots).taken.drain().map(|(_, slot)| slot).collect();
         let alone = taken.len() == 1;
@@ -256,14 +328,19 @@ impl ProcessPool {
 
     /// Handles the lines of a process. Returns why it ended: its output was closed, or
     /// a line belongs to no task.
-    async fn read_answers(&self, process: &Process, stdout: ChildStdout) -> String {
+    async fn read_answers(&self, process: &Process, stdout: impl AsyncRead + Unpin) -> String {
         let mut reader = BufReader::new(stdout);
         let mut line = Vec::new();
         loop {
             line.clear();
             let limit = u64::try_from(self.line_bytes_max).unwrap_or(u64::MAX);
             match (&mut reader).take(limit).read_until(b'\n', &mut line).await {
-                Ok(0) | Err(_) => return "it closed its standard output".to_owned(),
+                Ok(0) | Err(_) => {
+                    return match self.source {
+                        ProcessSource::Program => "it closed its standard output".to_owned(),
+                        ProcessSource::Connection => "its connection was closed".to_owned(),
+                    };
+                }
                 Ok(_) if line.last() != Some(&b'\n') && line.len() >= self.line_bytes_max => {
                     return format!("it printed a line of more than {} bytes", self.line_bytes_max);
                 }
@@ -286,15 +363,23 @@ impl ProcessPool {
         line: Result<WorkerLine, MalformedLine>,
     ) -> Result<(), String> {
         let update = match line {
-            Ok(WorkerLine::Concurrency(number)) => {
-                if number > self.worker.concurrency {
-                    let (name, known) = (&self.worker.name, self.worker.concurrency);
-                    tracing::warn!(
-                        "Worker process {name} takes {number} tasks at a time and gets {known}; write concurrency = {number} into task-engine.toml to use that"
-                    );
+            Ok(WorkerLine::Announcement(announcement)) => {
+                self.check_classes(&announcement);
+                if let Some(number) = announcement.concurrency {
+                    self.set_concurrency(process, number);
                 }
-                let mut slots = lock(&process.slots);
-                slots.all = number.min(self.worker.concurrency);
+                return Ok(());
+            }
+            Ok(WorkerLine::Concurrency(number)) => {
+                self.set_concurrency(process, number);
+                return Ok(());
+            }
+            Ok(WorkerLine::Stopping) => {
+                if self.source == ProcessSource::Connection {
+                    self.stopping.cancel();
+                }
+                lock(&process.slots).stop(&process.control);
+                self.changed.notify_waiters();
                 return Ok(());
             }
             Ok(WorkerLine::Request(id, request)) => return process.take_request(&id, request),
@@ -309,7 +394,7 @@ impl ProcessPool {
         };
         let mut slots = lock(&process.slots);
         let Some(slot) = slots.taken.get(&update.id) else {
-            let is_late = update.answer.is_none() || slots.ended.contains(&update.id);
+            let is_late = update.answer.is_none() || slots.had(&update.id);
             return if is_late {
                 Ok(())
             } else {
@@ -336,6 +421,42 @@ impl ProcessPool {
         lock(&self.state).deaths = 0;
         self.changed.notify_waiters();
         Ok(())
+    }
+}
+
+impl ProcessPool {
+    fn set_concurrency(&self, process: &Process, number: usize) {
+        let known = self.worker.concurrency;
+        if number > known {
+            let name = &self.worker.name;
+            tracing::warn!(
+                "Worker process {name} takes {number} tasks at a time and gets {known}; write concurrency = {number} into task-engine.toml to use that"
+            );
+        }
+        lock(&process.slots).all = number.min(known);
+    }
+
+    /// The classes of an engine are fixed when it starts; its worker may have changed since.
+    fn check_classes(&self, announcement: &Announcement) {
+        let now: BTreeSet<String> = announcement.classes.keys().cloned().collect();
+        let list = |classes: Vec<&String>| {
+            classes.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        };
+        let (gone, new) = (
+            list(self.classes.difference(&now).collect()),
+            list(now.difference(&self.classes).collect()),
+        );
+        let name = &self.worker.name;
+        if !gone.is_empty() {
+            tracing::warn!(
+                "Worker process {name} no longer has these classes, and their tasks fail: {gone}; restart the engine"
+            );
+        }
+        if !new.is_empty() {
+            tracing::warn!(
+                "Worker process {name} has classes that this engine does not know: {new}; restart the engine to use them"
+            );
+        }
     }
 }
 

@@ -2,19 +2,25 @@
 //! `task-engine.toml`.
 //!
 //! - `config`: the file;
+//! - `announcement`: the classes that a worker announces;
 //! - `once`: one process a task; `lines`: processes that stay, and `protocol`: the
 //!   lines they exchange with the engine; `durable`: their steps, sleeps, waits and calls;
+//! - `listen`: workers that connect over a socket;
+//! - `conformance`: checks any worker against the protocol;
 //! - `log`: their standard error; `exception`: uncaught exceptions in it;
 //! - `resources`: how many of them fit into the limits of the system;
 //! - `child`: a process as the engine sees it; `supervisor`: the process between
 //!   the two, which ends all that the executable started.
 
+mod announcement;
 mod child;
 mod config;
+pub(crate) mod conformance;
 mod dependencies;
 mod durable;
 mod exception;
 mod lines;
+pub(crate) mod listen;
 mod log;
 mod once;
 mod protocol;
@@ -33,6 +39,7 @@ pub(crate) use self::config::{
     Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE,
 };
 use self::durable::ClassOptions;
+use self::lines::{ProcessPool, ProcessSource};
 use crate::error::CliError;
 use crate::escape::escape;
 
@@ -74,6 +81,28 @@ pub(crate) fn load(file: Option<&Path>, purpose: ConfigPurpose) -> Result<Config
         Some(LoadedConfig { config: Ok(config), .. }) => Ok(config),
         Some(LoadedConfig { file, config: Err(errors) }) => Err(config_error(&file, &errors)),
     }
+}
+
+/// A file with the classes that its workers announce: starts these workers once.
+pub(crate) async fn with_announcements(config: Config, file: &Path) -> Result<Config, CliError> {
+    let Some(announcing) = &config.announcing else {
+        return Ok(config);
+    };
+    let announcements = announcing.workers.iter().map(|worker| async {
+        let name = &worker.name;
+        announcement::ask(worker).await.map_err(|why| {
+            CliError::Failure(format!("Worker {} cannot be used: {}", escape(name), escape(&why)))
+        })
+    });
+    let announcements = futures_util::future::try_join_all(announcements).await?;
+    announcing.with(&announcements).map_err(|errors| {
+        let lines: String = errors.iter().map(|why| format!("\n  {}", escape(why))).collect();
+        let errors = count(errors.len(), "error");
+        CliError::Usage(format!(
+            "{errors} in {} with what its workers announce:{lines}",
+            file.display()
+        ))
+    })
 }
 
 /// The options of a class, if the file in the working folder has it.
@@ -128,19 +157,28 @@ pub(crate) fn handle_executables(mut engine: Engine<()>, executables: &[Executab
     let options = executables.iter().map(|one| (one.class.clone(), one.options()));
     let options: ClassOptions = Arc::new(options.collect());
     for (worker, classes) in workers_of(executables) {
-        let result_bytes = classes.iter().map(|one| one.result_bytes).max().unwrap_or_default();
         // No more tasks are claimed than its processes take.
         let slots = u16::try_from(worker.slots()).unwrap_or(u16::MAX);
         let names = classes.iter().map(|one| one.class.clone());
         engine = engine.class_workers(names, slots);
-        let pool = Arc::new(lines::ProcessPool::new(worker, result_bytes, options.clone()));
-        for executable in classes {
-            let (class, options) = (executable.class.clone(), executable.options());
-            let (pool, executable) = (pool.clone(), Arc::new(executable.clone()));
-            engine = engine.handle_class(class, options, move |parameters: Box<RawValue>, run| {
-                pool.clone().run(executable.clone(), parameters, run)
-            });
-        }
+        let pool = ProcessPool::new(worker, ProcessSource::Program, &classes, options.clone());
+        engine = handle_lines(engine, &Arc::new(pool), classes);
+    }
+    engine
+}
+
+/// Gives an engine classes that the processes of a pool execute.
+fn handle_lines<'a>(
+    mut engine: Engine<()>,
+    pool: &Arc<ProcessPool>,
+    classes: impl IntoIterator<Item = &'a Executable>,
+) -> Engine<()> {
+    for executable in classes {
+        let (class, options) = (executable.class.clone(), executable.options());
+        let (pool, executable) = (pool.clone(), Arc::new(executable.clone()));
+        engine = engine.handle_class(class, options, move |parameters: Box<RawValue>, run| {
+            pool.clone().run(executable.clone(), parameters, run)
+        });
     }
     engine
 }

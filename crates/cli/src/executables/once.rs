@@ -158,7 +158,8 @@ fn attempt_result(
     match &ended {
         ProcessEnd::NotStarted(_, why) => return Err(not_started(executable, why)),
         ProcessEnd::Unsupervised => return Err(tail.of(failure("Unsupervised", end_text(&ended)))),
-        ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) => {}
+        // It has no connection.
+        ProcessEnd::Exited(_) | ProcessEnd::Signalled(_) | ProcessEnd::Disconnected => {}
     }
     if let Some(limit) = executable.timeout.filter(|_| timed_out) {
         let message = format!("not finished after {}; {}", span(limit), end_text(&ended));
@@ -225,6 +226,7 @@ pub(super) fn end_text(ended: &ProcessEnd) -> String {
         },
         ProcessEnd::NotStarted(_, why) => format!("not started: {why}"),
         ProcessEnd::Unsupervised => "its supervisor was killed, and it was killed, too".to_owned(),
+        ProcessEnd::Disconnected => "disconnected".to_owned(),
     }
 }
 

@@ -10,6 +10,7 @@ use task_engine::{Context, Failure};
 use task_engine_core::display;
 use task_engine_core::suggest::did_you_mean;
 
+use super::announcement::{self, Announcement};
 use super::durable::{self, DurableRequest};
 use super::once::wait;
 
@@ -88,8 +89,12 @@ pub(super) fn cancel(id: &str) -> Vec<u8> {
 /// A parsed line of a process.
 #[derive(Debug)]
 pub(super) enum WorkerLine {
+    /// Its classes, and how many tasks it takes at a time.
+    Announcement(Box<Announcement>),
     /// How many tasks it takes at a time.
     Concurrency(usize),
+    /// It takes no more tasks.
+    Stopping,
     Task(Box<TaskUpdate>),
     /// A durable call of a task; an error says what is wrong with it.
     Request(String, Result<DurableRequest, String>),
@@ -155,17 +160,34 @@ pub(super) fn parse(line: &[u8]) -> Result<WorkerLine, MalformedLine> {
 }
 
 fn without_id(fields: &LineFields) -> Result<WorkerLine, String> {
-    match value(fields, "concurrency") {
+    if fields.contains_key("protocol") || fields.contains_key("classes") {
+        let announcement = announcement::parse(fields);
+        return announcement
+            .map(|announcement| WorkerLine::Announcement(Box::new(announcement)))
+            .map_err(|why| format!("its announcement {why}"));
+    }
+    if value(fields, "stopping") == Some(Value::Bool(true)) {
+        return Ok(WorkerLine::Stopping);
+    }
+    match concurrency(fields).map_err(|why| format!("it sent {why}"))? {
+        Some(number) => Ok(WorkerLine::Concurrency(number)),
         None => Err("it printed a line without an id".to_owned()),
-        Some(number) => {
-            let whole = number.as_u64().and_then(|number| usize::try_from(number).ok());
-            let whole = whole.filter(|number| (1..=CONCURRENCY_MAX).contains(number));
-            whole.map(WorkerLine::Concurrency).ok_or_else(|| {
-                format!(
-                    "its concurrency {} is not a number from 1 to {CONCURRENCY_MAX}",
-                    brief(&number)
-                )
-            })
+    }
+}
+
+/// The concurrency of a line, if it has one. The error completes "it sent …".
+pub(super) fn concurrency(fields: &LineFields) -> Result<Option<usize>, String> {
+    let Some(number) = value(fields, "concurrency") else {
+        return Ok(None);
+    };
+    let whole = number.as_u64().and_then(|number| usize::try_from(number).ok());
+    match whole.filter(|number| (1..=CONCURRENCY_MAX).contains(number)) {
+        Some(whole) => Ok(Some(whole)),
+        None => {
+            let number = brief(&number);
+            Err(format!(
+                "the concurrency {number}, which is not a number from 1 to {CONCURRENCY_MAX}"
+            ))
         }
     }
 }

@@ -21,7 +21,7 @@
 //!   have their own groups.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -44,6 +44,8 @@ pub(super) const TERMINATE: u8 = b'T';
 /// SIGKILL to the group.
 pub(super) const KILL: u8 = b'K';
 
+/// How many bytes are written together.
+const WRITE_BYTES: usize = 64 * 1024;
 /// Between SIGTERM and SIGKILL when the engine has gone.
 const GRACE_WITHOUT_ENGINE: Duration = Duration::from_secs(1);
 /// How often orphans that have ended are cleared away.
@@ -153,8 +155,8 @@ fn watch(group: Pid, events: &Receiver<SupervisorEvent>) {
     }
 }
 
-fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender<SupervisorEvent>) {
-    let mut input = Some(input);
+fn read_control(control: UnixStream, input: Sender<Vec<u8>>, events: &Sender<SupervisorEvent>) {
+    let (mut control, mut input) = (BufReader::new(control), Some(input));
     while let Some((kind, data)) = read_frame(&mut control) {
         match kind {
             INPUT => {
@@ -171,7 +173,7 @@ fn read_control(mut control: UnixStream, input: Sender<Vec<u8>>, events: &Sender
     let _ = events.send(SupervisorEvent::EngineGone);
 }
 
-fn read_frame(control: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
+fn read_frame(control: &mut impl Read) -> Option<(u8, Vec<u8>)> {
     let mut head = [0; 5];
     control.read_exact(&mut head).ok()?;
     let [kind, length @ ..] = head;
@@ -182,7 +184,12 @@ fn read_frame(control: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
 
 /// An executable that does not read its input blocks only this thread.
 fn write_input(mut stdin: ChildStdin, to_write: &Receiver<Vec<u8>>) {
-    while let Ok(data) = to_write.recv() {
+    while let Ok(mut data) = to_write.recv() {
+        // What waits already is written together.
+        while data.len() < WRITE_BYTES {
+            let Ok(more) = to_write.try_recv() else { break };
+            data.extend(more);
+        }
         if stdin.write_all(&data).is_err() {
             return;
         }

@@ -1,6 +1,8 @@
 //! The program from outside: run, signalled and killed.
 
+mod announced_workers;
 mod commands;
+mod connected_workers;
 mod dashboard_access;
 mod declared_limits;
 mod demo;
@@ -34,5 +36,6 @@ mod support;
 mod task_logs;
 mod trace;
 mod watching;
+mod worker_check;
 mod worker_processes;
 mod wrong_input;

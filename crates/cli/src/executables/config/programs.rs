@@ -71,7 +71,7 @@ impl Checker<'_> {
             return self.folder.to_owned();
         };
         let folder = self.folder.join(&**named.get_ref());
-        if self.purpose == ConfigPurpose::Run && !folder.is_dir() {
+        if self.purpose != ConfigPurpose::Create && !folder.is_dir() {
             self.error(named.span(), format!("there is no folder {}", folder.display()));
         }
         folder

@@ -177,7 +177,6 @@ queue = "slow"
     assert_eq!(classes[1].timeout, Some(Duration::from_secs(30)));
 
     let python = "[worker.python]\ncommand = [\"sh\"]\nclasses = [\"a\"]\n";
-    refused("[worker.python]\ncommand = [\"sh\"]", "1:9: worker python serves no class");
     refused("[worker.python]\nclasses = [\"a\"]", "1:9: worker python has no command");
     refused(
         &format!("{python}[class.b]\nworker = \"pyton\""),

@@ -43,9 +43,16 @@ pub(super) struct Process {
 /// The standard error. It is read before an answer is handled, so that earlier lines
 /// belong to the answered task, and not to the next one.
 pub(super) struct StderrLog {
-    pub(super) file: File,
+    /// A worker that connects has none.
+    pub(super) file: Option<File>,
     pub(super) lines: LineSplitter,
     pub(super) tail: LogTail,
+}
+
+impl StderrLog {
+    pub(super) fn new(file: Option<File>) -> Self {
+        Self { file, lines: LineSplitter::default(), tail: LogTail::default() }
+    }
 }
 
 pub(super) enum StderrState {
@@ -60,7 +67,9 @@ pub(super) struct TaskSlots {
     /// Set if it gets no more tasks and is killed: the reason.
     pub(super) over: Option<String>,
     /// Tasks that it had before: late answers for them are ignored.
-    pub(super) ended: VecDeque<String>,
+    ended: VecDeque<String>,
+    /// It takes no more tasks. Its input is closed when it has none.
+    stopping: Option<ProcessControl>,
 }
 
 pub(super) struct TaskSlot {
@@ -129,6 +138,29 @@ pub(super) fn process_ended(
 }
 
 impl TaskSlots {
+    pub(super) fn new(all: usize) -> Self {
+        let (taken, ended) = (HashMap::new(), VecDeque::new());
+        Self { taken, all, over: None, ended, stopping: None }
+    }
+
+    /// Whether it had this task before.
+    pub(super) fn had(&self, id: &str) -> bool {
+        self.ended.iter().any(|ended| ended == id)
+    }
+
+    /// Whether it was stopping, and has answered all of its tasks.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopping.is_some() && self.taken.is_empty()
+    }
+
+    /// Assigns no more tasks.
+    pub(super) fn stop(&mut self, control: &ProcessControl) {
+        if self.taken.is_empty() {
+            control.end_input();
+        }
+        self.stopping = Some(control.clone());
+    }
+
     /// Frees the slot of a task.
     pub(super) fn end(&mut self, id: &str) -> Option<TaskSlot> {
         let slot = self.taken.remove(id)?;
@@ -136,6 +168,9 @@ impl TaskSlots {
             self.ended.pop_front();
         }
         self.ended.push_back(id.to_owned());
+        if let Some(control) = self.stopping.as_ref().filter(|_| self.taken.is_empty()) {
+            control.end_input();
+        }
         Some(slot)
     }
 
@@ -158,7 +193,8 @@ impl Process {
         cx: &Context<()>,
     ) -> Option<(Arc<Self>, SlotReceiver)> {
         let mut slots = lock(&self.slots);
-        if slots.over.is_some() || slots.taken.len() >= slots.all {
+        let takes_none = slots.over.is_some() || slots.stopping.is_some();
+        if takes_none || slots.taken.len() >= slots.all {
             return None;
         }
         let (answer, answer_receiver) = oneshot::channel();
@@ -185,7 +221,7 @@ impl Process {
                     let _ = slot.answer.send(Err(failure));
                 }
             }
-            None if !slots.ended.iter().any(|ended| ended == id) => {
+            None if !slots.had(id) => {
                 return Err(format!("it sent a request for {id:?}, which it does not have"));
             }
             Some(Err(TrySendError::Closed(_))) | None => {
@@ -202,7 +238,9 @@ impl Process {
         read: impl Fn(&mut File, &mut [u8]) -> std::io::Result<usize>,
     ) -> StderrState {
         let mut stderr = lock(&self.stderr);
-        let StderrLog { file, lines, tail } = &mut *stderr;
+        let StderrLog { file: Some(file), lines, tail } = &mut *stderr else {
+            return StderrState::Closed;
+        };
         let mut each = |line: &str| {
             let slots = lock(&self.slots);
             // Whosever they are, and before anything is cut off.
