@@ -47,6 +47,9 @@ fn commands_in_documents_work() {
         if document.ends_with("executables.md") {
             super::executables::copy_examples(&document_run.sandbox);
         }
+        // Python finds the client beside the worker.
+        let client = root().join("clients/python/src/task_engine").canonicalize().unwrap();
+        std::os::unix::fs::symlink(client, document_run.sandbox.path("task_engine")).unwrap();
         for (language, code) in blocks(&fs::read_to_string(&document).unwrap()) {
             let done = document_run.run_block(language, &code);
             run += done.unwrap_or_else(|why| panic!("{}: {why}", document.display()));
@@ -54,6 +57,13 @@ fn commands_in_documents_work() {
         document_run.stop_all();
     }
     assert!(run > 150, "the documents have commands: {run}");
+}
+
+/// The name of a file in the comment that is its first line.
+fn file_name(code: &str) -> Option<&str> {
+    let name = code.lines().next()?.strip_prefix("# ")?;
+    let is_name = !name.contains(' ') && (name.ends_with(".toml") || name.ends_with(".py"));
+    is_name.then_some(name)
 }
 
 /// Runs the blocks of one document, in its own folder.
@@ -89,11 +99,10 @@ impl DocumentRun {
                 }
                 return Ok(code.lines().count());
             }
-            "toml" if code.starts_with("# task-engine.toml\n") => {
-                fs::write(self.sandbox.path("task-engine.toml"), code).unwrap();
-            }
-            "toml" if code.starts_with("# flow.toml\n") => {
-                fs::write(self.sandbox.path("flow.toml"), code).unwrap();
+            // A file, with its name in the first line.
+            "toml" | "python" if file_name(code).is_some() => {
+                let name = file_name(code).unwrap_or_default();
+                fs::write(self.sandbox.path(name), code).unwrap();
             }
             "rust" if code.contains("connect(\"sqlite:tasks.db\")") => self.start_greeter(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
@@ -186,6 +195,9 @@ impl DocumentRun {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         if let Some(at) = words.iter().position(|word| *word == "--web") {
             words.insert(at + 1, ANY_PORT);
+        }
+        if let Some(at) = words.iter().position(|word| *word == "--listen") {
+            words[at + 1] = ANY_PORT;
         }
         let engine = self.sandbox.start(&words);
         engine.wait_for_log("started with");

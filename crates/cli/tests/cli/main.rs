@@ -1,6 +1,7 @@
 //! The program from outside: run, signalled and killed.
 
 mod announced_workers;
+mod clients;
 mod commands;
 mod connected_workers;
 mod dashboard_access;
