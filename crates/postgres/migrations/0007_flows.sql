@@ -960,8 +960,11 @@ BEGIN
   WITH task AS (
     SELECT new_places[t.place] AS place, t.name, t.task,
       coalesce(nullif(t.task -> 'context', 'null'), '{}')
-        || jsonb_strip_nulls(jsonb_build_object('limits', t.task -> 'limits',
+        || jsonb_strip_nulls(jsonb_build_object(
           'retry', t.task -> 'retry', 'traceparent', t.task -> 'traceparent', 'flow_task', t.name))
+        -- In limits, null is a key: the value of the parameter that the limit names.
+        || CASE WHEN coalesce(t.task -> 'limits', 'null') <> 'null'
+             THEN jsonb_build_object('limits', t.task -> 'limits') ELSE '{}' END
         || CASE WHEN awaited[t.place] THEN '{"awaited": true}'::jsonb ELSE '{}' END
         || CASE WHEN t.place = ANY (edges.places) THEN '{"dependent": true}'::jsonb ELSE '{}' END AS context
     FROM jsonb_each(tasks) WITH ORDINALITY AS t(name, task, place)

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use task_engine_core::dependency::{DependencyCondition, Flow};
 use task_engine_core::json::Json;
+use task_engine_core::limit::{Limit, LimitOptions};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::contract::{
-    FlowStore as _, OperatorStore as _, ReadStore as _, StoreBase as _,
+    FlowStore as _, LimitStore as _, OperatorStore as _, ReadStore as _, StoreBase as _,
 };
 use task_engine_test_harness::TestServer;
 use tokio_postgres::NoTls;
@@ -85,6 +86,24 @@ async fn sql_creates_flow_in_order() {
     let failure = DependencyCondition::Failure;
     assert_eq!(rows, [(extract, failure), (load, failure)]);
     assert_eq!(fresh.store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn limits_of_sql_keep_null_keys() {
+    let fresh = fresh().await;
+    let limit = Limit::named("api", LimitOptions::max(1).key("account")).unwrap();
+    fresh.store.set_limit(&limit).await.unwrap();
+    let flow = json!({ "tasks": {
+        "one": {"class": "call", "parameters": {"account": "acme"}, "limits": {"api": null}},
+        "two": {"class": "call", "limits": null},
+    }});
+    let created = fresh.create(&flow).await.unwrap();
+    let mut contexts = Vec::new();
+    for (_, id) in &created {
+        let task = fresh.store.task(*id).await.unwrap().unwrap();
+        contexts.push(task.context.decode::<Value>().unwrap()["limits"].clone());
+    }
+    assert_eq!(contexts, [json!({"api": null}), Value::Null]);
 }
 
 /// Nothing is created, and the message says what is wrong.

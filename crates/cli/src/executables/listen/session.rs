@@ -49,7 +49,7 @@ pub(super) async fn serve(
     let (name, classes) = match announced(&mut lines, peer, needs_token, shared).await {
         Ok(announced) => announced,
         Err(why) => {
-            refuse(&mut output, &why).await;
+            refuse(&mut output, &why, false).await;
             return Err(ConnectionEnd::Refused(why));
         }
     };
@@ -77,7 +77,8 @@ pub(super) async fn serve(
         Err(error) => {
             closed.cancel();
             let why = format!("its engine session could not start: {error}");
-            refuse(&mut output, &why).await;
+            // The database cannot be reached, or the engine stops.
+            refuse(&mut output, &why, true).await;
             return Err(ConnectionEnd::Refused(why));
         }
     };
@@ -167,9 +168,12 @@ fn connected(name: &str) -> Vec<u8> {
     format!("{}\n", json!({ "connected": name })).into_bytes()
 }
 
-async fn refuse(output: &mut (impl AsyncWrite + Unpin), why: &str) {
+/// `again`: the same worker may be accepted later.
+async fn refuse(output: &mut (impl AsyncWrite + Unpin), why: &str, again: bool) {
     sleep(REFUSAL_PAUSE).await;
-    let line = format!("{}\n", json!({ "refused": why }));
+    let refused =
+        if again { json!({ "refused": why, "again": true }) } else { json!({ "refused": why }) };
+    let line = format!("{refused}\n");
     let refused = async {
         output.write_all(line.as_bytes()).await?;
         output.shutdown().await
