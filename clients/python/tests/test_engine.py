@@ -205,3 +205,19 @@ def test_wrong_token_ends_the_worker(engine: Engine) -> None:
     assert worker.process.wait(TIMEOUT) == 1
     last = worker.log.read_text().strip().split("\n")[-1]
     assert last.startswith("task_engine.errors.WorkerRefused: the engine refused this worker: ")
+
+
+def test_temporary_refusal_is_tried_again(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(TIMEOUT)
+        port = server.getsockname()[1]
+        worker = Remote(f"tcp://127.0.0.1:{port}", tmp_path / "worker.log")
+        connection, _ = server.accept()
+        with connection:
+            connection.makefile("rb").readline()
+            connection.sendall(b'{"refused": "no database", "again": true}\n')
+        again, _ = server.accept()
+        again.close()
+        worker.process.kill()
+        worker.process.wait()
+        assert "refused this worker: no database" in worker.log.read_text()

@@ -46,7 +46,7 @@ class RemoteTest < Minitest::Test
     end
 
     # Reads the announcement, and answers it.
-    def welcome
+    def answer
       read.tap { send_line({ connected: "resizer" }) }
     end
   end
@@ -78,7 +78,7 @@ class RemoteTest < Minitest::Test
     TCPServer.open("127.0.0.1", 0) do |server|
       with_remote("tcp://127.0.0.1:#{server.addr[1]}", "TASK_ENGINE_LISTEN_TOKEN" => "secret") do |_, pid, log|
         peer = accept(server)
-        announcement = peer.welcome
+        announcement = peer.answer
         assert_equal ["resizer", "secret", 3, %w[echo slow waits]],
                      [*announcement.values_at("name", "token", "concurrency"),
                       announcement["classes"].map { |one| one["class"] }]
@@ -100,12 +100,12 @@ class RemoteTest < Minitest::Test
     TCPServer.open("127.0.0.1", 0) do |server|
       with_remote("tcp://127.0.0.1:#{server.addr[1]}") do |folder, pid, log|
         peer = accept(server)
-        refute_includes peer.welcome, "token"
+        refute_includes peer.answer, "token"
         3.times { |nth| peer.task("#{nth}.1", "waits") }
         3.times { peer.read }
         peer.close
         again = accept(server)
-        again.welcome
+        again.answer
         assert_path_exists "#{folder}/cancelled.txt"
         # All of its threads are free again, and nothing of the lost tasks is sent.
         again.task("4.1", "echo", { value: 1 })
@@ -131,11 +131,24 @@ class RemoteTest < Minitest::Test
     end
   end
 
+  def test_temporary_refusal_is_tried_again
+    TCPServer.open("127.0.0.1", 0) do |server|
+      with_remote("tcp://127.0.0.1:#{server.addr[1]}") do |_, pid, log|
+        peer = accept(server)
+        peer.read
+        peer.send_line({ refused: "no database", again: true })
+        accept(server).answer
+        Process.kill("KILL", pid)
+        assert_includes log.call, "refused this worker: no database"
+      end
+    end
+  end
+
   def test_waits_for_an_engine_that_is_not_up
     Dir.mktmpdir do |sockets|
       with_remote("unix:#{sockets}/engine") do |_, pid, log|
         Timeout.timeout(LIMIT) { sleep 0.02 until log.call.include?("connecting again in 1 s") }
-        UNIXServer.open("#{sockets}/engine") { |server| accept(server).tap(&:welcome).close }
+        UNIXServer.open("#{sockets}/engine") { |server| accept(server).tap(&:answer).close }
         Timeout.timeout(LIMIT) { sleep 0.02 until log.call.include?("connected to unix:") }
         Timeout.timeout(LIMIT) { sleep 0.02 until log.call.scan("connecting again in 1 s").length == 2 }
         Process.kill("TERM", pid)
@@ -155,7 +168,7 @@ class RemoteTest < Minitest::Test
         url = "tls://127.0.0.1:#{tcp.addr[1]}"
         with_remote(url, "TASK_ENGINE_CONNECT_CA" => "#{folder}/ca.pem") do
           peer = accept(server)
-          peer.welcome
+          peer.answer
           peer.task("1.1", "echo", { value: "x" * 100_000 })
           assert_equal "x" * 100_000, peer.read["result"]
         end

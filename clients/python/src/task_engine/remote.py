@@ -126,7 +126,9 @@ def _accepted(connection: SocketConnection) -> bytes:
     except ValueError:
         raise OSError(f"this is no engine: it answered {first[:100]!r}") from None
     if isinstance(answer, dict) and "refused" in answer:
-        raise WorkerRefused(f"the engine refused this worker: {answer['refused']}")
+        message = f"the engine refused this worker: {answer['refused']}"
+        # Some refusals pass: an engine without its database, for example.
+        raise OSError(message) if answer.get("again") else WorkerRefused(message)
     if not isinstance(answer, dict) or "connected" not in answer:
         raise OSError(f"this is no engine: it answered {first[:100]!r}")
     connection.accepted()

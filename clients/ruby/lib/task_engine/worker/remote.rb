@@ -5,7 +5,7 @@ module TaskEngine
     # A worker that connects to an engine, and connects again when the connection is lost.
     class Remote
       PAUSES = [1, 2, 4, 8, 16, 30].freeze
-      WELCOME_SECONDS = 30
+      ANSWER_SECONDS = 30
       STOPPING = "{\"stopping\":true}\n"
       NETWORK_ERRORS = [SystemCallError, SocketError, IOError, OpenSSL::SSL::SSLError, Timeout::Error].freeze
 
@@ -46,7 +46,7 @@ module TaskEngine
         socket = @address.open
         @mutex.synchronize { @socket = socket }
         close(socket) if @is_stopping
-        welcome(socket)
+        announce(socket)
         @failures = 0
         work(socket)
       rescue *NETWORK_ERRORS => error
@@ -56,17 +56,24 @@ module TaskEngine
         @mutex.synchronize { @socket = nil }
       end
 
-      def welcome(socket)
+      def announce(socket)
         socket.write(@announcement)
-        line = Timeout.timeout(WELCOME_SECONDS) { socket.gets("\n") } or raise EOFError, "it closed the connection"
+        line = Timeout.timeout(ANSWER_SECONDS) { socket.gets("\n") } or raise EOFError, "it closed the connection"
         answer = JSON.parse(line)
         answer.is_a?(Hash) or raise JSON::ParserError
-        raise Refused, "the engine at #{@address} refused this worker: #{answer["refused"]}" if answer["refused"]
+        check_refusal(answer)
 
         answer["connected"] or raise IOError, "it does not answer as an engine"
         report("connected to #{@address} as #{answer["connected"]}")
       rescue JSON::ParserError
         raise IOError, "it does not answer as an engine"
+      end
+
+      # Some refusals pass: an engine without its database, for example.
+      def check_refusal(answer)
+        reason = answer["refused"] or return
+        message = "the engine at #{@address} refused this worker: #{reason}"
+        raise answer["again"] ? IOError : Refused, message
       end
 
       def work(socket)

@@ -1,0 +1,5 @@
+import { serve, task } from "task-engine";
+
+task("noop", async () => null);
+
+await serve({ concurrency: Number(process.env.CONCURRENCY) });
