@@ -107,6 +107,8 @@ async fn flow_is_created_and_shown(tables: Tables) {
     client.post("/api/v1/tasks/cancel", &all).await.ok();
     let shown = client.get("/api/v1/flows/night-1").await.ok();
     assert_eq!(shown["state"], "cancelled", "{shown}");
+    let page = client.get("/flows/night-1").await.text;
+    assert!(page.contains("Rerun 5 ended…"), "{page}");
     let report = client.post("/api/v1/tasks/rerun", &all).await.ok();
     assert_eq!(report["counts"], json!({"rerun": 5}), "{report}");
     let counts = client.get("/api/v1/flows").await.ok()["flows"][0]["counts"].clone();
