@@ -172,6 +172,7 @@ async fn hot_statements_scan_no_table() {
         sql!("engine/limits", "starts"),
         sql!("engine/limits", "last_start"),
         sql!("engine/limits", "start_insert"),
+        sql!("engine/limits", "correct_starts"),
         sql!("engine/limits", "starts_delete"),
         sql!("engine/limits", "closed_key"),
         sql!("engine/limits", "waiting_take"),
