@@ -6,6 +6,7 @@ use std::time::Duration;
 use task_engine_conformance::fixture::{Fixture, WORK, new_task};
 use task_engine_core::dependency::Flow;
 use task_engine_core::limit::{Limit, LimitOptions};
+use task_engine_core::task::TaskId;
 use task_engine_postgres::PgStore;
 use task_engine_store::check::ViolationKind;
 use task_engine_test_harness::TestServer;
@@ -211,6 +212,37 @@ async fn verify_finds_blocked_tasks_not_resumed() {
         let wrong = (ViolationKind::TaskNotResumed, message.to_owned());
         let expected: &[_] = if is_wrong { &[wrong] } else { &[] };
         assert_eq!(found, expected, "{events}");
+    }
+}
+
+/// Task 3 waits for task 1 next.
+#[tokio::test(flavor = "multi_thread")]
+async fn overdue_blocked_tasks_are_found() {
+    let end = |seconds_ago: i64| {
+        format!(
+            "INSERT INTO task_engine.ended_executions
+               (task_id, attempt, retry_number, stopped_at, ends_task)
+             VALUES (1, 1, 0, now() - interval '{seconds_ago} s', 'stopped');"
+        )
+    };
+    let reopened = "INSERT INTO task_engine.reopened_tasks VALUES (1, 1);";
+    let removed = "DELETE FROM task_engine.created_tasks WHERE id = 1;";
+    let started = "UPDATE task_engine.waiting_tasks SET queue = 'default' WHERE task_id = 3;";
+    let next = "UPDATE task_engine.waiting_tasks SET attempt = 2 WHERE task_id = 3;";
+    for (events, counted, is_overdue) in [
+        (String::new(), 1, false),
+        (end(90), 1, true),
+        (end(30), 1, false),
+        (end(90) + reopened, 1, false),
+        (removed.to_owned(), 1, true),
+        (end(90) + started, 0, false),
+        (end(90) + next, 0, false),
+    ] {
+        let fresh = Fresh::with_flow().await;
+        fresh.client.batch_execute(&events).await.unwrap();
+        let blocked = fresh.fixture.store.blocked_tasks(5).await.unwrap();
+        let expected: &[TaskId] = if is_overdue { &[TaskId(3)] } else { &[] };
+        assert_eq!((blocked.tasks.counted, &blocked.overdue[..]), (counted, expected), "{events}");
     }
 }
 

@@ -152,6 +152,7 @@ async fn hot_statements_scan_no_table() {
         sql!("engine/flows", "newest_flow"),
         sql!("readers/dependencies", "dependencies"),
         sql!("readers/dependencies", "dependents"),
+        sql!("readers/dependencies", "blocked_tasks"),
         sql!("readers/dependencies", "flow_of"),
         sql!("readers/dependencies", "flow_states"),
         sql!("operators/tasks", "prune_reopened_tasks"),

@@ -534,6 +534,7 @@ macro_rules! suite {
                 members_and_recovery_agree
             }
             flow_views {
+                blocked_tasks_are_counted
                 flows_are_listed
                 flow_counts_stop_at_limit
                 flow_may_grow

@@ -96,11 +96,14 @@ async fn flow_is_created_and_shown(tables: Tables) {
         assert!(page.contains(words), "{words}: {page}");
     }
     let metrics = client.get("/metrics").await.text;
-    assert!(metrics.contains("task_engine_flow_tasks_blocked 4"), "{metrics}");
+    for line in ["task_engine_flow_tasks_blocked 4\n", "task_engine_flow_tasks_overdue 0\n"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
     let checks = client.get("/api/v1/checks?depth=standard").await.ok();
     let check =
         checks["checks"].as_array().unwrap().iter().find(|it| it["name"] == "flows").unwrap();
-    assert_eq!(check["verdict"], "ok", "{check}");
+    let message = "4 tasks wait for others, which have not ended";
+    assert_eq!((&check["verdict"], &check["message"]), (&json!("ok"), &json!(message)));
 
     // Cancelled and run again, with the same dependencies.
     let all = json!({"filter": "correlation=night-1"});
