@@ -14,7 +14,8 @@ use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::claim::ClaimId;
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::dependency::{
-    AddMembersOutcome, CreatedFlow, DependencyRow, FlowRow, FlowsQuery, NewFlow, NewMembers,
+    AddMembersOutcome, BlockedTasks, CreatedFlow, DependencyRow, FlowRow, FlowsQuery, NewFlow,
+    NewMembers,
 };
 use task_engine_core::flow::{FlowPage, FlowTask};
 use task_engine_core::instance::{InstanceId, InstanceRow, NewInstance};
@@ -195,6 +196,7 @@ impl FlowStore for ObservedStore {
         fn add_members<'a>(members: &'a NewMembers) -> AddMembersOutcome;
         fn dependencies<'a>(tasks: &'a [TaskId], limit: u32) -> Vec<DependencyRow>;
         fn dependents<'a>(task: TaskId, limit: u32) -> Vec<DependencyRow>;
+        fn blocked_tasks<'a>(limit: u32) -> BlockedTasks;
         fn flows<'a>(query: &'a FlowsQuery) -> Vec<FlowRow>;
         fn prune_flows<'a>(limit: u32) -> u64;
     }

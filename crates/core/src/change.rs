@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::dependency::{DEPENDENT, FLOW_TASK};
 use crate::json::Json;
 use crate::secret::request;
-use crate::step::{AWAITED, KEPT_STEPS};
+use crate::step::{AWAITED, KEPT_STEPS, is_dependent};
 use crate::task::{Due, InvalidTask, NewTask, TaskDetails, TaskStatus};
 
 /// Changes of a waiting task. A field that is `None` is left unchanged.
@@ -91,9 +91,13 @@ impl NewTask {
         task.correlation(&old.correlation_id)
     }
 
-    /// The same for a task that keeps steps of the old one: its first attempt loads them.
+    /// The same for a task that keeps steps of the old one: its first attempt loads them. It
+    /// reads the results of the tasks that the old one depended on.
     pub fn rerun_with_steps_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
         let mut task = Self::rerun_of(old)?;
+        if is_dependent(&old.context) {
+            task.add_context(DEPENDENT, &true)?;
+        }
         task.add_context(KEPT_STEPS, &old.row.id)?;
         Ok(task)
     }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempt::{AttemptId, TaskError};
 use crate::claim::ClaimId;
 use crate::json::Json;
+use crate::queue::BoundedCount;
 use crate::step::AWAITED;
 use crate::suggest::nearest;
 use crate::task::{InvalidTask, NAME_BYTES_MAX, NewTask, Task, TaskId, TaskStatus};
@@ -742,6 +743,36 @@ impl FlowCounts {
             counts if counts.cancelled > 0 => FlowState::Cancelled,
             _ => FlowState::Succeeded,
         }
+    }
+}
+
+/// The tasks that wait for others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct BlockedTasks {
+    /// How many there are, up to a limit.
+    pub tasks: BoundedCount,
+    /// Those that should have been decided: what they wait for ended more than a minute ago,
+    /// or was removed.
+    pub overdue: Vec<TaskId>,
+}
+
+impl BlockedTasks {
+    /// Counts tasks up to a limit, each with whether it is overdue. One more than the limit
+    /// shows that there are more.
+    #[must_use]
+    pub fn of(limit: i64, tasks: impl IntoIterator<Item = (TaskId, bool)>) -> Self {
+        let mut blocked = Self::default();
+        for (id, is_overdue) in tasks {
+            if blocked.tasks.counted == limit {
+                blocked.tasks.and_more = true;
+                break;
+            }
+            blocked.tasks.counted += 1;
+            if is_overdue {
+                blocked.overdue.push(id);
+            }
+        }
+        blocked
     }
 }
 

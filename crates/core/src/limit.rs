@@ -142,10 +142,14 @@ impl Rate {
     /// that a start is known up to this time.
     #[must_use]
     pub fn start_within(&self) -> Duration {
-        (self.per / 50).clamp(Duration::from_millis(20), Duration::from_secs(1))
+        (self.per / 50).clamp(Duration::from_millis(20), Self::START_WITHIN_MAX)
     }
 
-    /// The least time between two starts, if they are spread evenly.
+    /// No attempt starts later than this after its claim. A recorded start that is further in
+    /// the future shows that the clock was set back.
+    pub const START_WITHIN_MAX: Duration = Duration::from_secs(1);
+
+    /// The least time between two claims, if starts are spread evenly.
     #[must_use]
     pub fn spacing(&self) -> Option<Duration> {
         self.even.then(|| self.per / self.max.max(1))

@@ -31,6 +31,8 @@ pub const TASKS_READ_MAX: usize = 10_000;
 pub const DEPENDENCIES_READ_MAX: usize = 100_000;
 /// So many tasks of each flow are counted in lists.
 pub const TASKS_COUNTED_MAX: u32 = 1_000;
+/// So many blocked tasks are counted.
+pub const BLOCKED_COUNTED_MAX: u32 = 10_000;
 /// So many dependencies of one task are read to explain it.
 pub const TASK_DEPENDENCIES_MAX: u32 = 10_000;
 /// So many dependencies of a task, and so many dependents, are shown with it.

@@ -25,6 +25,7 @@ pub mod queues;
 pub mod recover;
 pub mod redaction;
 pub mod report;
+mod rerun;
 pub mod schedules;
 pub mod search;
 pub mod stats;

@@ -113,6 +113,10 @@ outcomes! {
     SkippedInvalid "skipped_invalid" Skipped
         "was skipped: it cannot be created again as it is",
         "were skipped: they cannot be created again as they are";
+    /// A task that would be cancelled at once is not created again.
+    SkippedDependency "skipped_dependency" Skipped
+        "was skipped: a task that it depends on has not ended as it needs (`rerun` both)",
+        "were skipped: tasks that they depend on have not ended as they need (`rerun` all of them)";
     /// There is no such task.
     NotFound "not_found" Missing "does not exist", "do not exist";
     /// A task was created.

@@ -12,23 +12,21 @@
 //! | `rerun` | tasks that have ended | the others run anyway |
 //! | `delete` | tasks that have ended | the others are never deleted |
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
-use task_engine_core::dependency::{DependencyCondition, Flow};
 use task_engine_core::filter::{Filter, FoundTask};
-use task_engine_core::flow::name_in_flow;
-use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport, Store};
 use task_engine_store::error::StoreError;
 use task_engine_store::token::Role;
 
-use crate::flows;
 use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::redaction;
 use crate::report::{OperationOutcome, OperationReport, TaskOutcome};
+use crate::rerun::{rerun, rerun_dependents};
 use crate::search::Search;
 
 /// A bulk operation.
@@ -189,7 +187,7 @@ impl TaskOperation {
                 "Waiting tasks never run. Running ones are asked to stop; code that does not check for the request runs until its time limit."
             }
             Self::Rerun => {
-                "Each is created again as a new task with the same parameters; the old ones stay as they are. Those that depend on each other do so again."
+                "Each is created again as a new task with the same parameters; the old ones stay as they are. A new task depends on the new one of each selected task, and on the same tasks otherwise."
             }
             Self::Delete => {
                 "Ended tasks are deleted with their attempts, results and logs. This cannot be undone."
@@ -299,11 +297,14 @@ impl Operator {
                 OperationReport { and_more: selected.and_more, ..OperationReport::default() };
             let mut ids = selected.ids.clone();
             if operation == TaskOperation::Rerun {
-                let dependent = rerun_flows(&*self.store, &selected.ids).await?;
-                let done: HashSet<TaskId> = dependent.iter().map(|task| task.id).collect();
+                let outcome = rerun_dependents(&*self.store, &ids, &mut report).await;
+                if let Err(error) = outcome {
+                    let left = ids.len() - report.tasks.len();
+                    return Err(error.after(report, left));
+                }
+                let done: HashSet<TaskId> = report.tasks.iter().map(|task| task.id).collect();
                 ids.retain(|id| !done.contains(id));
-                progress(dependent.len());
-                dependent.into_iter().for_each(|task| report.add_task(task));
+                progress(done.len());
             }
             if operation == TaskOperation::Retry {
                 // Before the tasks that depend on them, which then wait for them.
@@ -453,90 +454,4 @@ fn deleted(report: DeleteReport) -> OperationOutcome {
         DeleteReport::Needed => OperationOutcome::SkippedNeeded,
         DeleteReport::NotFound => OperationOutcome::NotFound,
     }
-}
-
-/// Creates again those of these tasks that depend on each other, with these dependencies: all
-/// of a flow in one transaction. Others are left to [`rerun`].
-async fn rerun_flows(
-    store: &dyn Store,
-    ids: &[TaskId],
-) -> Result<Vec<TaskOutcome>, OperationError> {
-    let selected: HashSet<TaskId> = ids.iter().copied().collect();
-    let mut between: BTreeMap<TaskId, Vec<(TaskId, DependencyCondition)>> = BTreeMap::new();
-    for row in flows::dependencies(store, ids, flows::DEPENDENCIES_READ_MAX).await? {
-        if selected.contains(&row.depends_on) {
-            between.entry(row.task_id).or_default().push((row.depends_on, row.condition));
-            between.entry(row.depends_on).or_default();
-        }
-    }
-    let mut by_flow: BTreeMap<String, Vec<(TaskId, String, NewTask)>> = BTreeMap::new();
-    let mut outcomes = Vec::new();
-    for id in between.keys() {
-        let outcome = match store.task(*id).await? {
-            None => OperationOutcome::NotFound,
-            Some(old) => match NewTask::rerun_of(&old) {
-                Err(_) => OperationOutcome::SkippedInvalid,
-                Ok(new) => {
-                    let name = name_in_flow(&old.context).unwrap_or_else(|| old.row.class.clone());
-                    by_flow.entry(old.correlation_id).or_default().push((*id, name, new));
-                    continue;
-                }
-            },
-        };
-        outcomes.push(TaskOutcome { id: *id, outcome, created: None });
-    }
-    for (correlation_id, tasks) in by_flow {
-        let mut names: HashMap<TaskId, String> = HashMap::new();
-        let mut used = HashSet::new();
-        for (id, name, _) in &tasks {
-            // Copies of one task have the same name.
-            let name = if used.contains(name) { format!("{name} {id}") } else { name.clone() };
-            used.insert(name.clone());
-            names.insert(*id, name);
-        }
-        let mut flow = Flow::new().correlation(correlation_id);
-        let mut old_ids = HashMap::new();
-        for (id, _, task) in tasks {
-            let Some(name) = names.get(&id) else { continue };
-            old_ids.insert(name.clone(), id);
-            flow = flow.add(name.clone(), task);
-            for (on, condition) in between.get(&id).into_iter().flatten() {
-                if let Some(on) = names.get(on) {
-                    flow = flow.depend(on.clone(), *condition);
-                }
-            }
-        }
-        let flow =
-            flow.resolve().map_err(|invalid| OperationError::invalid(invalid.to_string()))?;
-        let created = store.create_flow(&flow).await?;
-        for (task, new) in flow.tasks.iter().zip(created.ids) {
-            let Some(id) = old_ids.get(&task.name).copied() else { continue };
-            let outcome = OperationOutcome::Rerun;
-            outcomes.push(TaskOutcome { id, outcome, created: Some(new) });
-        }
-    }
-    Ok(outcomes)
-}
-
-async fn rerun(store: &dyn Store, ids: &[TaskId]) -> Result<Vec<TaskOutcome>, StoreError> {
-    let (mut tasks, mut again) = (Vec::with_capacity(ids.len()), Vec::new());
-    for id in ids {
-        let outcome = match store.task(*id).await? {
-            None => OperationOutcome::NotFound,
-            Some(old) => match NewTask::rerun_of(&old) {
-                Err(_) => OperationOutcome::SkippedInvalid,
-                Ok(new) => {
-                    again.push(new);
-                    OperationOutcome::Rerun
-                }
-            },
-        };
-        tasks.push(TaskOutcome { id: *id, outcome, created: None });
-    }
-    let created = store.create(&again).await?;
-    let recreated = tasks.iter_mut().filter(|task| task.outcome == OperationOutcome::Rerun);
-    for (task, new) in recreated.zip(created) {
-        task.created = Some(new);
-    }
-    Ok(tasks)
 }

@@ -34,6 +34,7 @@ const RECORD_CALL: &str = statement(SQL, "record_call");
 const ADD_DEPENDENCIES: &str = statement(SQL, "add_dependencies");
 const LOCK_SOURCE: &str = statement(SQL, "lock_source");
 const COPY_STEPS: &str = statement(SQL, "copy_steps");
+const COPY_DEPENDENCIES: &str = statement(SQL, "copy_dependencies");
 
 /// The server's name for "this step is recorded already".
 const STEP_RECORDED: &str = "TE002";
@@ -183,8 +184,10 @@ impl StoreInner {
     ) -> Result<TaskId, StoreError> {
         let mut client = self.connections.work().await?;
         let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        let source = transaction.query(&self.schema.sql(LOCK_SOURCE), &[&from.0]).await;
-        if source.map_err(|e| store_error(&e))?.is_empty() {
+        let locked = transaction.query(&self.schema.sql(LOCK_SOURCE), &[&from.0]).await;
+        let locked = locked.map_err(|e| store_error(&e))?;
+        let locked: Vec<i64> = locked.iter().map(|row| row.get(0)).collect();
+        if !locked.contains(&from.0) {
             return Err(StoreError::Refused(format!("there is no task {from}")));
         }
         let tasks = std::slice::from_ref(task);
@@ -203,6 +206,12 @@ impl StoreInner {
             .execute(&self.schema.sql(COPY_STEPS), &[&created.id().0, &from.0, &before])
             .await
             .map_err(|e| store_error(&e))?;
+        if locked.len() > 1 {
+            transaction
+                .execute(&self.schema.sql(COPY_DEPENDENCIES), &[&created.id().0, &from.0, &locked])
+                .await
+                .map_err(|e| store_error(&e))?;
+        }
         transaction.commit().await.map_err(|e| store_error(&e))?;
         Ok(created.id())
     }

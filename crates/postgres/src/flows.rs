@@ -1,8 +1,8 @@
 //! Flows: tasks that depend on others.
 
 use task_engine_core::dependency::{
-    AddMembersOutcome, CreatedFlow, DependencyCondition, DependencyRef, DependencyRow, FlowCounts,
-    FlowRow, FlowsQuery, NewFlow, NewMembers,
+    AddMembersOutcome, BlockedTasks, CreatedFlow, DependencyCondition, DependencyRef,
+    DependencyRow, FlowCounts, FlowRow, FlowsQuery, NewFlow, NewMembers,
 };
 use task_engine_core::task::TaskId;
 use task_engine_core::unique::Creation;
@@ -30,6 +30,7 @@ const ADD_MEMBER_DEPENDENCIES: &str = statement(SQL, "add_member_dependencies");
 const DEPENDENTS_TO_EXTEND: &str = statement(SQL, "dependents_to_extend");
 const DEPENDENCIES: &str = statement(SQL, "dependencies");
 const DEPENDENTS: &str = statement(SQL, "dependents");
+const BLOCKED_TASKS: &str = statement(SQL, "blocked_tasks");
 const FLOWS: &str = statement(SQL, "flows");
 const LOCK_FLOWS_TO_PRUNE: &str = statement(SQL, "lock_flows_to_prune");
 const PRUNE_FLOWS: &str = statement(SQL, "prune_flows");
@@ -147,6 +148,15 @@ impl StoreInner {
         let client = self.connections.work().await?;
         let rows = client.query(&self.schema.sql(DEPENDENTS), &[&task.0, &i64::from(limit)]).await;
         Ok(rows.map_err(|e| store_error(&e))?.iter().filter_map(dependency_row).collect())
+    }
+
+    pub(crate) async fn blocked_tasks(&self, limit: u32) -> Result<BlockedTasks, StoreError> {
+        let client = self.connections.work().await?;
+        let limit = i64::from(limit);
+        let rows = client.query(&self.schema.sql(BLOCKED_TASKS), &[&(limit + 1)]).await;
+        let rows = rows.map_err(|e| store_error(&e))?;
+        let found = rows.iter().map(|row| (TaskId(row.get("task_id")), row.get("is_overdue")));
+        Ok(BlockedTasks::of(limit, found))
     }
 
     pub(crate) async fn flows(&self, query: &FlowsQuery) -> Result<Vec<FlowRow>, StoreError> {

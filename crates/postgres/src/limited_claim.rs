@@ -23,7 +23,7 @@ use crate::error::{may_be_unreadable_row, store_error};
 use crate::executor::Executor as _;
 use crate::known_lanes::BEGINNING;
 use crate::known_limits::KnownLimits;
-use crate::limit_keys::{holders, key_rows, key_state};
+use crate::limit_keys::{correct_starts, holders, key_rows, key_state};
 use crate::limited_lanes::{Group, GroupId, LimitedTake, ReadLane};
 use crate::store::{StoreInner, micros};
 use crate::take;
@@ -194,6 +194,9 @@ impl LaneClaim<'_> {
             let counted: Vec<&LimitKey> =
                 keys.iter().copied().filter(|key| has_state(key)).collect();
             self.add_keys(&counted).await?;
+            rows = key_rows(self.inner, self.known, keys, self.limit).await?;
+        }
+        if correct_starts(self.inner, keys, &rows).await? {
             rows = key_rows(self.inner, self.known, keys, self.limit).await?;
         }
         if rows.iter().any(|row| row.get::<_, i64>("version") != self.known.version) {

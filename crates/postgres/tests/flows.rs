@@ -114,6 +114,12 @@ async fn invalid_flows_of_sql_are_refused() {
     let after = |name: Value| json!({"class": "a", "after": name});
     let many: serde_json::Map<String, Value> =
         (0..10_001).map(|n| (n.to_string(), a.clone())).collect();
+    let firsts: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+    let dense: serde_json::Map<String, Value> = firsts
+        .iter()
+        .map(|name| (name.clone(), a.clone()))
+        .chain((0..101).map(|n| (format!("x{n}"), after(json!(firsts)))))
+        .collect();
     for (flow, message) in [
         (tasks(&json!({})), "a flow needs a task before its dependencies"),
         (tasks(&json!({"a": after(json!("b")), "b": after(json!("a"))})), "wait for each other: "),
@@ -128,6 +134,10 @@ async fn invalid_flows_of_sql_are_refused() {
         ),
         (tasks(&json!({"a": after(json!(17))})), "task 17 does not exist, or was removed"),
         (tasks(&Value::Object(many)), "a flow has at most 10000 tasks, this one has 10001"),
+        (
+            tasks(&Value::Object(dense)),
+            "a flow has at most 100000 dependencies, this one has 101000",
+        ),
     ] {
         let refused = fresh.create(&flow).await.unwrap_err();
         assert!(refused.contains(message), "{refused}");

@@ -249,3 +249,47 @@ async fn held_snapshot_hides_no_task() {
     }
     drop(snapshot);
 }
+
+/// After the clock was set back, the starts before that are in its future. They count as if they
+/// came now: the rate holds, and no key waits for the time of the old clock.
+#[tokio::test]
+async fn rate_continues_after_clock_was_set_back() {
+    let url = TestServer::shared().create_database().await;
+    let store = PgStore::connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    let (by_hand, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let per = Duration::from_millis(500);
+    let rate = LimitOptions::rate(Rate::new(2, per));
+    store.set_limit(&Limit::of_class("sync", "sync", rate).unwrap()).await.unwrap();
+    let created = store.create(&vec![task("a"); 6]).await.unwrap();
+    let instance = register(&store, "e").await;
+    let ids = ClaimIds::new(instance);
+    let mut claimer = store.claimer(instance, lanes());
+    assert_eq!(claimer.claim(ids.take(), 5).await.unwrap().tasks.len(), 2);
+
+    let set_back =
+        "UPDATE task_engine.limit_starts SET started_until = started_until + interval '300 s'";
+    assert_eq!(by_hand.execute(set_back, &[]).await.unwrap(), 1);
+    let next_start_in = async || {
+        let limits = store.task_limits(created[5]).await.unwrap();
+        limits[0].usage.next_start_in.expect("a time")
+    };
+    // Until a claim looks, readers show what is stored.
+    assert!(next_start_in().await > Duration::from_secs(299), "{:?}", next_start_in().await);
+    let begun = Instant::now();
+    let mut claimed = Vec::new();
+    while claimed.len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the key stays closed");
+        claimer.invalidate();
+        let claim = claimer.claim(ids.take(), 5).await.unwrap();
+        claimed.extend(claim.tasks);
+        if let ClaimRest::Nothing { next_in: Some(next_in) } = claim.rest {
+            assert!(next_in <= per + Rate::START_WITHIN_MAX, "{next_in:?}");
+            assert!(next_start_in().await <= per + Rate::START_WITHIN_MAX);
+            tokio::time::sleep(next_in).await;
+        }
+    }
+    assert_eq!(claimed.len(), 2, "the rate holds");
+    assert!(begun.elapsed() >= per, "{:?}", begun.elapsed());
+}

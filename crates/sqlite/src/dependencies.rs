@@ -1,20 +1,25 @@
 //! What tasks depend on, and lists of flows: for readers. And the removal of flows that have
 //! no tasks any more.
 
+use std::time::Duration;
+
 use rusqlite::{Row, params};
-use task_engine_core::dependency::{DependencyRow, FlowCounts, FlowRow, FlowsQuery};
+use task_engine_core::dependency::{BlockedTasks, DependencyRow, FlowCounts, FlowRow, FlowsQuery};
 use task_engine_core::flow::FlowPage;
 use task_engine_core::task::{TaskId, TaskStatus};
 
 use crate::connection_thread::JobTransaction;
 use crate::dependents::condition;
 use crate::error::JobError;
-use crate::moment::timestamp;
+use crate::moment::{micros, timestamp};
 use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
 
 /// How many flows one call looks at to remove some.
 const REMOVABLE_LOOKED_AT: u32 = 10_000;
+
+/// After the end of what it waits for, a blocked task is decided in this time.
+const DECIDED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What tasks depend on.
 pub(crate) fn dependencies(
@@ -88,6 +93,17 @@ fn place(
         return Ok(Some(TaskStatus::Running));
     }
     ends_task.map(status).transpose()
+}
+
+/// The tasks that wait for others, counted up to a limit.
+pub(crate) fn blocked_tasks(tx: &JobTransaction<'_>, limit: u32) -> Result<BlockedTasks, JobError> {
+    let limit = i64::from(limit);
+    let before = tx.now() - micros(DECIDED_WITHIN);
+    let mut statement = tx.db.prepare_cached(sql!("readers/dependencies", "blocked_tasks"))?;
+    let tasks = statement
+        .query_map(params![limit + 1, before], |row| Ok((TaskId(read(row, 0)?), read(row, 1)?)))?
+        .collect::<rusqlite::Result<Vec<(TaskId, bool)>>>()?;
+    Ok(BlockedTasks::of(limit, tasks))
 }
 
 /// A page of flows, the newest first.

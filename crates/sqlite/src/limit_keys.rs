@@ -1,8 +1,8 @@
 //! The state of keys: which attempts hold them, and when attempts have started.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
+use jiff::SignedDuration;
 use rusqlite::{OptionalExtension, params};
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::json::Json;
@@ -15,7 +15,7 @@ use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
 use crate::lane::Head;
 use crate::limits::LimitSet;
-use crate::moment::between;
+use crate::moment::{between, micros};
 use crate::value::read;
 
 /// A key with the attempts that hold it.
@@ -142,8 +142,8 @@ impl LoadedKey {
         self.started += 1;
         state.total += 1;
         state.running += 1;
-        state.last_start = Some(Duration::ZERO);
-        state.starts.push(RecentStart { total: state.total, ago: Duration::ZERO });
+        state.last_claim = Some(SignedDuration::ZERO);
+        state.starts.push(RecentStart { total: state.total, ago: SignedDuration::ZERO });
         if options.in_order {
             state.held_by = Some(id.task_id);
             self.waiting_holder = None;
@@ -163,7 +163,7 @@ impl LoadedKey {
             return Ok(());
         };
         let LimitKey(limit, key) = &self.key;
-        // Times only grow, also if the clock goes back.
+        // Times only grow.
         let until = tx.moment.after(rate.start_within());
         let until = last_start(tx, &self.key)?.map_or(until, |last| until.max(last));
         tx.db.prepare_cached(sql!("engine/limits", "start_insert"))?.execute(params![
@@ -214,7 +214,7 @@ fn read_starts(
     state: &mut KeyState,
 ) -> Result<(), JobError> {
     let LimitKey(limit, key) = of;
-    let ago = |until: i64| between(until, tx.now());
+    let ago = |until: i64| SignedDuration::from_micros(tx.now().saturating_sub(until));
     let first = state.total + 1 - i64::from(rate.max);
     let wanted = wanted.clamp(1, rate.max as usize) as i64;
     let mut starts = tx.db.prepare_cached(sql!("engine/limits", "starts"))?;
@@ -223,9 +223,35 @@ fn read_starts(
     })?;
     state.starts = starts.collect::<rusqlite::Result<_>>()?;
     // Even spacing is between claims.
-    let within = i64::try_from(rate.start_within().as_micros()).unwrap_or(0);
-    state.last_start = last_start(tx, of)?.map(|until| ago(until - within));
+    let within = micros(rate.start_within());
+    state.last_claim = last_start(tx, of)?.map(|until| ago(until - within));
     Ok(())
+}
+
+/// Corrects starts of a key that are in the future: the clock was set back. They count as if
+/// they came now, so that the rate holds, and the key does not wait for the time of the old
+/// clock. Whether there were any.
+fn correct_starts(
+    tx: &JobTransaction<'_>,
+    LimitKey(limit, key): &LimitKey,
+    state: &KeyState,
+) -> Result<bool, JobError> {
+    let latest = SignedDuration::try_from(Rate::START_WITHIN_MAX).unwrap_or_default();
+    let is_ahead = |ago: SignedDuration| ago < -latest;
+    if !state.last_claim.is_some_and(is_ahead) && !state.starts.iter().any(|one| is_ahead(one.ago))
+    {
+        return Ok(false);
+    }
+    let latest = tx.moment.after(Rate::START_WITHIN_MAX);
+    let mut correct = tx.db.prepare_cached(sql!("engine/limits", "correct_starts"))?;
+    let corrected = correct.execute(params![limit.0, key, latest])?;
+    if corrected > 0 {
+        tracing::warn!(
+            starts = corrected,
+            "the clock was set back: recent starts of tasks with a rate count as if they came now"
+        );
+    }
+    Ok(corrected > 0)
 }
 
 /// Until when a key is closed, and why.
@@ -290,7 +316,10 @@ impl LoadedKeys {
             return Ok(*place);
         }
         let place = self.keys.len();
-        let (loaded, state) = LoadedKey::read(tx, limits, key, wanted)?;
+        let (mut loaded, mut state) = LoadedKey::read(tx, limits, key, wanted)?;
+        if correct_starts(tx, key, &state)? {
+            (loaded, state) = LoadedKey::read(tx, limits, key, wanted)?;
+        }
         self.keys.push(loaded);
         self.states.push(state);
         self.places.insert(key.clone(), place);

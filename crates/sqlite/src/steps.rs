@@ -135,6 +135,8 @@ pub(crate) fn create_with_steps(
     let mut signals = tx.db.prepare_cached(sql!("engine/durable", "signals_copy"))?;
     signals.execute([id.0, from.0])?;
     tx.db.prepare_cached(sql!("engine/durable", "dependencies_copy"))?.execute([id.0])?;
+    let mut conditions = tx.db.prepare_cached(sql!("engine/durable", "conditions_copy"))?;
+    conditions.execute([id.0, from.0])?;
     Ok(id)
 }
 

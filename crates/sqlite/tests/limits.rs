@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Engine, File, task};
 use task_engine_core::limit::{CONTEXT_NAME, Limit, LimitOptions, Rate};
 use task_engine_core::task::NewTask;
 use task_engine_sqlite::create_in;
+use task_engine_store::claim::ClaimRest;
 use task_engine_store::error::StoreError;
 
 fn naming(name: &str) -> NewTask {
@@ -156,4 +157,41 @@ async fn removed_limit_is_not_in_lane_keys() {
     assert_eq!(claim.tasks[0].limited.as_ref().unwrap().lane_key.0.len(), 1);
     store.clear_limit("fair").await.unwrap();
     assert!(engine.claim(1).await.1.tasks[0].limited.is_none());
+}
+
+/// After the clock was set back, the starts before that are in its future. They count as if they
+/// came now: the rate holds, and no key waits for the time of the old clock.
+#[tokio::test]
+async fn rate_continues_after_clock_was_set_back() {
+    let file = File::with_tables().await;
+    let store = file.open();
+    let per = Duration::from_millis(500);
+    let rate = LimitOptions::rate(Rate::new(2, per));
+    store.set_limit(&Limit::of_class("rate", "work", rate).unwrap()).await.unwrap();
+    let created = store.create(&vec![task("work"); 6]).await.unwrap();
+    let mut engine = Engine::register(&store, "a").await;
+    assert_eq!(engine.claim(5).await.1.tasks.len(), 2);
+
+    let set_back = "UPDATE task_engine_limit_starts SET started_until = started_until + 300000000";
+    assert_eq!(file.connect().execute(set_back, []).unwrap(), 1);
+    let next_start_in = async || {
+        let limits = store.task_limits(created[5]).await.unwrap();
+        limits[0].usage.next_start_in.expect("a time")
+    };
+    // Until a claim looks, readers show what is stored.
+    assert!(next_start_in().await > Duration::from_secs(299), "{:?}", next_start_in().await);
+    let begun = Instant::now();
+    let mut claimed = Vec::new();
+    while claimed.len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the key stays closed");
+        let claim = engine.claim(5).await.1;
+        claimed.extend(claim.tasks);
+        if let ClaimRest::Nothing { next_in: Some(next_in) } = claim.rest {
+            assert!(next_in <= per + Rate::START_WITHIN_MAX, "{next_in:?}");
+            assert!(next_start_in().await <= per + Rate::START_WITHIN_MAX);
+            tokio::time::sleep(next_in).await;
+        }
+    }
+    assert_eq!(claimed.len(), 2, "the rate holds");
+    assert!(begun.elapsed() >= per, "{:?}", begun.elapsed());
 }

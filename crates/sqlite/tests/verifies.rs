@@ -5,6 +5,7 @@ mod common;
 use common::{Engine, File, task};
 use task_engine_core::dependency::Flow;
 use task_engine_core::limit::{Limit, LimitOptions};
+use task_engine_core::task::TaskId;
 
 /// Task 1 is suspended and watches task 2, which is held.
 const SUSPENDED: &str = "
@@ -252,6 +253,37 @@ async fn verify_finds_blocked_tasks_not_resumed() {
         let message = "task 3 still waits for others, although its dependencies decided more than a minute ago";
         let expected: &[_] = if is_wrong { &[("task_not_resumed", message)] } else { &[] };
         assert_eq!(found, expected, "{events}");
+    }
+}
+
+/// Task 3 waits for task 1 next.
+#[tokio::test]
+async fn overdue_blocked_tasks_are_found() {
+    let end = |seconds_ago: i64| {
+        format!(
+            "INSERT INTO task_engine_ended_executions
+                (task_id, attempt, retry_number, stopped_at, ends_task)
+             VALUES (1, 1, 0, (unixepoch() - {seconds_ago}) * 1000000, 'stopped');"
+        )
+    };
+    let reopened = "INSERT INTO task_engine_reopened_tasks VALUES (1, 1);";
+    let removed = "DELETE FROM task_engine_created_tasks WHERE id = 1;";
+    let started = "UPDATE task_engine_waiting_tasks SET queue = 'default' WHERE task_id = 3;";
+    let next = "UPDATE task_engine_waiting_tasks SET attempt = 2 WHERE task_id = 3;";
+    for (events, counted, is_overdue) in [
+        (String::new(), 1, false),
+        (end(90), 1, true),
+        (end(30), 1, false),
+        (end(90) + reopened, 1, false),
+        (removed.to_owned(), 1, true),
+        (end(90) + started, 0, false),
+        (end(90) + next, 0, false),
+    ] {
+        let (file, store) = flow_of_three().await;
+        file.connect().execute_batch(&events).unwrap();
+        let blocked = store.blocked_tasks(5).await.unwrap();
+        let expected: &[TaskId] = if is_overdue { &[TaskId(3)] } else { &[] };
+        assert_eq!((blocked.tasks.counted, &blocked.overdue[..]), (counted, expected), "{events}");
     }
 }
 

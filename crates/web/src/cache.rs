@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use task_engine_core::dependency::BlockedTasks;
 use task_engine_core::filter::Filter;
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::queue::QueueRow;
@@ -79,6 +80,7 @@ pub(crate) struct DashboardCache {
     stats: Cached<StatsSnapshot>,
     limits: Cached<LimitList>,
     flows: Cached<FlowsPage>,
+    blocked_tasks: Cached<BlockedTasks>,
 }
 
 /// The last value, and when it was read. Concurrent readers wait for one read.
@@ -157,6 +159,7 @@ impl DashboardCache {
             stats: Cached::new(Duration::from_secs(3)),
             limits: Cached::new(Duration::from_millis(900)),
             flows: Cached::new(Duration::from_millis(900)),
+            blocked_tasks: Cached::new(Duration::from_millis(900)),
         }
     }
 
@@ -223,6 +226,11 @@ impl DashboardCache {
         self.limits.get(limits::list(&*self.store)).await
     }
 
+    /// The tasks that wait for others.
+    pub(crate) async fn blocked_tasks(&self) -> Result<Arc<BlockedTasks>, StoreError> {
+        self.blocked_tasks.get(self.store.blocked_tasks(flows::BLOCKED_COUNTED_MAX)).await
+    }
+
     /// The newest flows with their counts.
     pub(crate) async fn flows(&self) -> Result<Arc<FlowsPage>, StoreError> {
         self.flows.get(flows::list(&*self.store, None, FLOWS_SHOWN)).await
@@ -238,5 +246,6 @@ impl DashboardCache {
         self.stats.invalidate().await;
         self.limits.invalidate().await;
         self.flows.invalidate().await;
+        self.blocked_tasks.invalidate().await;
     }
 }

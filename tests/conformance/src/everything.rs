@@ -1,5 +1,5 @@
-//! A store with all kinds of rows: tasks in every state with their history, durable tasks,
-//! schedules and paused queues.
+//! A store with all kinds of rows: tasks in every state with their history, durable tasks, tasks
+//! with limits, flows, schedules and paused queues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use task_engine_core::attempt::{AttemptEnd, RetryAdvice};
 use task_engine_core::cancel::{CancelReaction, CancelResponse};
+use task_engine_core::dependency::Flow;
 use task_engine_core::json::Json;
+use task_engine_core::limit::{ClosedKey, Limit, LimitOptions, Rate};
 use task_engine_core::progress::{LogLevel, LogLine, ProgressReport, Report};
 use task_engine_core::queue::QueuePause;
 use task_engine_core::retry::RetryRule;
@@ -48,7 +50,9 @@ pub async fn fill(store: Arc<dyn Store>) -> Left {
     cancellations(&fixture, &mut engine).await;
     durable_tasks(&fixture, &mut engine).await;
     late_results(&fixture).await;
+    flow(&fixture, &mut engine).await;
     engine.unregister().await;
+    limited_tasks(&fixture).await;
     unique_and_correlated(&fixture).await;
     schedules(&fixture).await;
     let pause =
@@ -154,6 +158,69 @@ async fn durable_tasks(fixture: &Fixture, engine: &mut TestEngine) {
     copy.add_context(KEPT_STEPS, &true).expect("a context");
     let copied = fixture.store.create_with_steps(&copy, done.task_id(), 3).await;
     copied.expect("create_with_steps");
+}
+
+/// A flow of which one task has failed, was retried, failed again and waits for its retry: one
+/// that needs it is blocked again, and others have ended.
+async fn flow(fixture: &Fixture, engine: &mut TestEngine) {
+    let flow = Flow::new()
+        .name("nightly \u{1F4A5}")
+        .correlation("night 1")
+        .add("a", new_task(WORK))
+        .add("b", new_task(WORK).priority(3))
+        .after("a")
+        .add("c", new_task(WORK))
+        .after_failure("a")
+        .add("d", new_task(WORK))
+        .after_end(["a", "b"]);
+    let flow = flow.resolve().expect("a valid flow");
+    let ids = fixture.store.create_flow(&flow).await.expect("create_flow").ids;
+    let first = engine.claim_one().await;
+    assert_eq!(first.task_id(), ids[0]);
+    assert_eq!(engine.record(&[first.fails()]).await, []);
+    assert_eq!(fixture.resume_parents(&ids[..1]).await, 2);
+    engine.wake();
+    for hold in engine.claim(2).await {
+        assert_eq!(engine.record(&[hold.succeeds()]).await, []);
+    }
+    fixture.store.retry(&ids[..1]).await.expect("retry");
+    engine.wake();
+    let again = engine.claim_one().await;
+    let retry = again.fails_and_retries(Duration::from_secs(7200));
+    assert_eq!(engine.record(&[retry]).await, []);
+}
+
+/// Limits of an operator: one with a closed key, and one in order whose key belongs to a task
+/// that waits for its retry.
+async fn limited_tasks(fixture: &Fixture) {
+    let rate = Rate::new(1_000, HOUR).even();
+    let api = LimitOptions::max(2).and_rate(rate).weight("acme", 3);
+    for (name, options) in [("api", api), ("account", LimitOptions::in_order())] {
+        fixture.store.set_limit(&Limit::named(name, options).expect("a limit")).await.expect("set");
+    }
+    let task = |limit: &str| new_task("limited").limit(limit, "acme").expect("a limit");
+    let new = with_classes(new_instance("limited"), &[("limited", RetryRule::never())]);
+    let mut engine = fixture.register(new).await;
+    fixture.create(task("api")).await;
+    let hold = engine.claim_one().await;
+    assert_eq!(engine.record(&[hold.succeeds()]).await, []);
+    fixture.create(task("account")).await;
+    fixture.create(task("account").after(HOUR)).await;
+    engine.wake();
+    let hold = engine.claim_one().await;
+    let retry = hold.fails_and_retries(Duration::from_secs(7200));
+    assert_eq!(engine.record(&[retry]).await, []);
+    let limits = fixture.store.limits().await.expect("limits");
+    let api = limits.iter().find(|row| row.limit.name == "api").expect("a limit");
+    let closed = ClosedKey {
+        limit: api.id,
+        key: "acme".to_owned(),
+        closed_for: HOUR,
+        reason: "429 \u{1F4A5}".to_owned(),
+    };
+    fixture.store.close_limit_keys(&[closed]).await.expect("close_limit_keys");
+    fixture.create(task("api").after(HOUR)).await;
+    engine.unregister().await;
 }
 
 async fn late_results(fixture: &Fixture) {

@@ -6,15 +6,15 @@ use std::time::Duration;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::dependency::Flow;
-use task_engine_core::step::{SuspendOutcome, Suspension};
-use task_engine_core::task::{Due, TaskId, TaskStatus};
+use task_engine_core::step::{SuspendOutcome, Suspension, is_dependent};
+use task_engine_core::task::{Due, NewTask, TaskId, TaskStatus};
 use task_engine_store::contract::RetryReport;
 
 use crate::TestDatabase;
 use crate::durable::{HOUR, child, json};
 use crate::fixture::WORK;
 use crate::flow_fixture::TestEnd::{Fails, IsCancelled, Succeeds};
-use crate::flow_fixture::{TestFlows, chain, flow_of, work};
+use crate::flow_fixture::{TestFlows, brief, chain, flow_of, work};
 
 /// The retry of a failed task restores all that was cancelled because of it, and the flow
 /// runs to its end.
@@ -388,4 +388,29 @@ pub async fn retention_keeps_dependencies(db: &dyn TestDatabase) {
 async fn db_time(db: &dyn TestDatabase, seconds: u64) -> jiff::Timestamp {
     let now = crate::fixture::Fixture::open(db).await.now().await;
     now.saturating_add(Duration::from_secs(seconds)).expect("a time")
+}
+
+/// A task that keeps steps of another one starts at once, and depends on the same tasks: it
+/// may need their results.
+pub async fn rerun_from_step_keeps_dependencies(db: &dyn TestDatabase) {
+    let flow = flow_of(&[("a", &[]), ("b", &["a"])]).add("c", work()).after("a").after_end("b");
+    let mut flows = TestFlows::with(db, flow).await;
+    flows.runs("a", Succeeds).await;
+    flows.runs("b", Fails).await;
+    flows.starts(&["c"]).await;
+    flows.fixture.must_record(flows.hold("c").result("first", 1)).await;
+    flows.end("c", Succeeds).await;
+    let old = flows.fixture.details(flows.id("c")).await;
+    let new = NewTask::rerun_with_steps_of(&old).expect("a task");
+    assert!(is_dependent(&new.context), "{}", new.context.as_str());
+    let copy = flows.fixture.store.create_with_steps(&new, flows.id("c"), 2).await;
+    flows.name("copy", copy.expect("create_with_steps"));
+    let rows =
+        |rows: Vec<_>| rows.iter().map(|row| format!("{:?}", brief(row))).collect::<Vec<_>>();
+    assert_eq!(rows(flows.dependencies("copy").await), rows(flows.dependencies("c").await));
+    flows.is_consistent().await;
+    let delete = [flows.id("a")];
+    assert_eq!(flows.fixture.store.delete(&delete).await.expect("delete"), [DeleteReport::Needed]);
+    flows.runs("copy", Succeeds).await;
+    flows.is_consistent().await;
 }

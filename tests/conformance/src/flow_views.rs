@@ -31,6 +31,26 @@ fn named(correlation_id: &str) -> FlowsQuery {
     FlowsQuery { correlation_id: Some(correlation_id.to_owned()), ..all() }
 }
 
+/// Blocked tasks are counted up to a limit, of all flows.
+pub async fn blocked_tasks_are_counted(db: &dyn TestDatabase) {
+    let mut store = TestFlows::with(db, chain(5)).await;
+    store.create(flow_of(&[("a", &[]), ("b", &["a"]), ("c", &["a"])])).await;
+    let blocked = async |store: &TestFlows, limit: u32| {
+        let blocked = store.fixture.store.blocked_tasks(limit).await.expect("blocked_tasks");
+        assert_eq!(blocked.overdue, []);
+        (blocked.tasks.counted, blocked.tasks.and_more)
+    };
+    assert_eq!(blocked(&store, 100).await, (6, false));
+    assert_eq!(blocked(&store, 6).await, (6, false));
+    assert_eq!(blocked(&store, 5).await, (5, true));
+    store.starts(&["t0", "a"]).await;
+    store.end("a", Fails).await;
+    store.end("t0", Succeeds).await;
+    assert_eq!(blocked(&store, 100).await, (3, false));
+    store.cancel("t2").await;
+    assert_eq!(blocked(&store, 100).await, (0, false));
+}
+
 /// Flows are listed with their names and the states of their tasks, the newest first.
 pub async fn flows_are_listed(db: &dyn TestDatabase) {
     let mut store = TestFlows::open(db).await;

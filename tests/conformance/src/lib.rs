@@ -506,6 +506,7 @@ macro_rules! suite {
                 paused_queue_holds_dependents
             }
             flow_repair {
+                rerun_from_step_keeps_dependencies
                 retry_restores_cancelled_tasks
                 restored_task_is_cancelled_again
                 retry_restores_if_all_may_succeed
@@ -533,6 +534,7 @@ macro_rules! suite {
                 members_and_recovery_agree
             }
             flow_views {
+                blocked_tasks_are_counted
                 flows_are_listed
                 flow_counts_stop_at_limit
                 flow_may_grow

@@ -616,6 +616,18 @@ pub const FAULTS: &[Fault] = &[
             s::flows::flow_kill_storm,
         )]),
     },
+    Fault {
+        id: "F47",
+        title: "the clock of the database is set back while tasks have limits",
+        how: "libfaketime on the server (SQLite: on the engines): +420 s, then back to +300 s and 0, each when the keys of a rate are in use",
+        promises: "I1–I9, I17–I19; no key waits for the time before",
+        coverage: Coverage::Scenarios(&[on(
+            BOTH,
+            "limited_clock_set_back",
+            5,
+            s::limits::limited_clock_set_back,
+        )]),
+    },
 ];
 
 #[cfg(test)]
@@ -627,7 +639,7 @@ mod tests {
     #[test]
     fn fault_ids_are_complete_and_ordered() {
         let ids: Vec<String> = FAULTS.iter().map(|fault| fault.id.to_owned()).collect();
-        let expected: Vec<String> = (1..=46).map(|number| format!("F{number}")).collect();
+        let expected: Vec<String> = (1..=47).map(|number| format!("F{number}")).collect();
         assert_eq!(ids, expected);
     }
 

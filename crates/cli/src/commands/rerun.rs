@@ -17,6 +17,10 @@ use crate::operations::{OutcomeLine, SelectionArgs, change_tasks, operator, prin
 /// (`rerun_of`). The old one stays as it is. A filter without a status matches
 /// tasks that have ended.
 ///
+/// A new task depends on the new one of each selected task that the old one
+/// depended on, and otherwise on the same tasks as the old one. It is skipped if
+/// it would be cancelled at once because of them.
+///
 /// With --from, the new task keeps the steps that the old one recorded before that
 /// step: they are not executed again.
 #[derive(Debug, Args)]

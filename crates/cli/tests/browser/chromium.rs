@@ -216,7 +216,7 @@ impl Browser {
         self.call("Input.insertText", json!({ "text": text }));
     }
 
-    /// Presses a key, like `j`, `?`, `Enter` or `Escape`.
+    /// Presses a key, like `j`, `?`, `Enter`, `Escape` or `Tab`.
     pub(crate) fn press(&mut self, key: &str) {
         let text = match key {
             "Enter" => "\r",
@@ -224,6 +224,7 @@ impl Browser {
             _ => "",
         };
         let code = match key {
+            "Tab" => 9,
             "Enter" => 13,
             "Escape" => 27,
             _ => 0,

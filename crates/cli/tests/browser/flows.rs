@@ -76,16 +76,16 @@ fn flows_are_listed_and_drawn() {
         look(&mut browser, &engine, path, name);
     }
 
-    // The nodes are links, by keyboard, too.
+    for width in [1440, 390] {
+        browser.size(width, 844);
+        browser.go(&engine.at("/flows/nightly"));
+        graph_is_drawn(&mut browser);
+        graph_is_used_by_keyboard(&mut browser);
+    }
     browser.size(1440, 900);
     browser.go(&engine.at("/flows/nightly"));
-    assert_eq!(browser.eval("document.querySelectorAll('.graph a.node').length"), 10);
     assert_eq!(
         browser.eval("document.querySelector('.graph a.failed').getAttribute('aria-label').startsWith('load orders, task ')"),
-        true
-    );
-    assert_eq!(
-        browser.eval("(() => { const node = document.querySelector('.graph a.blocked'); node.focus(); return document.activeElement === node; })()"),
         true
     );
     // Live: the running task is cancelled, and the page shows it.
@@ -117,4 +117,85 @@ fn look(browser: &mut Browser, engine: &Served, path: &str, name: &str) {
             is_named(browser, path);
         }
     }
+}
+
+/// The drawing is inside of its frame, which is inside of the window and shows each node by
+/// scrolling. Nodes do not overlap, their text is inside, and each status has its own icon.
+fn graph_is_drawn(browser: &mut Browser) {
+    let wrong = browser.eval(
+        "(() => {
+            const wrong = [];
+            const inside = (inner, outer) => inner.left >= outer.left - 1 && inner.right <= outer.right + 1
+                && inner.top >= outer.top - 1 && inner.bottom <= outer.bottom + 1;
+            const frame = document.querySelector('.scroll.graph');
+            const box = frame.getBoundingClientRect();
+            if (box.left < 0 || box.right > innerWidth) wrong.push('the frame is wider than the window');
+            const nodes = [...frame.querySelectorAll('a.node')];
+            if (nodes.length != 10) wrong.push(nodes.length + ' nodes');
+            const drawing = frame.querySelector('svg').getBoundingClientRect();
+            const boxes = nodes.map(node => node.querySelector('rect').getBoundingClientRect());
+            const icons = {};
+            nodes.forEach((node, n) => {
+                const name = node.getAttribute('aria-label');
+                if (!inside(boxes[n], drawing)) wrong.push(name + ' is outside of the drawing');
+                boxes.slice(0, n).forEach(other => {
+                    if (other.left < boxes[n].right && boxes[n].left < other.right
+                        && other.top < boxes[n].bottom && boxes[n].top < other.bottom) wrong.push(name + ' overlaps another');
+                });
+                for (const part of node.querySelectorAll('text, .icon'))
+                    if (!inside(part.getBoundingClientRect(), boxes[n])) wrong.push(name + ': ' + part.outerHTML);
+                const drawn = [...node.querySelectorAll('.icon')].map(icon => icon.getAttribute('d'));
+                const status = node.getAttribute('class').replace('node', '').trim();
+                (icons[status] ??= new Set()).add(drawn.join());
+            });
+            for (const node of nodes) {
+                node.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+                if (!inside(node.querySelector('rect').getBoundingClientRect(), frame.getBoundingClientRect()))
+                    wrong.push(node.getAttribute('aria-label') + ' cannot be scrolled to');
+            }
+            const statuses = Object.keys(icons).sort().join();
+            if (statuses != 'blocked,cancelled,failed,running,stopped,waiting') wrong.push('statuses: ' + statuses);
+            if (Object.values(icons).some(drawn => drawn.size != 1)) wrong.push('one status, several icons');
+            if (new Set(Object.values(icons).flatMap(drawn => [...drawn])).size != 6) wrong.push('one icon, several statuses');
+            frame.scrollTo(0, 0);
+            return wrong;
+        })()",
+    );
+    assert_eq!(wrong, json!([]));
+}
+
+/// Tab visits the frame, then each node, which is scrolled into view and marked; Enter opens it.
+fn graph_is_used_by_keyboard(browser: &mut Browser) {
+    let focused = |browser: &mut Browser, selector: &str| {
+        browser.eval(&format!("document.activeElement.matches({})", json!(selector))) == true
+    };
+    browser.eval("document.querySelector('#flow-facts a').focus()");
+    let mut pressed = 0;
+    while !focused(browser, ".scroll.graph") {
+        browser.press("Tab");
+        pressed += 1;
+        assert!(pressed < 50, "Tab does not reach the graph");
+    }
+    let mut visited = Vec::new();
+    for _ in 0..10 {
+        browser.press("Tab");
+        assert!(focused(browser, ".graph a.node:focus-visible"), "after {visited:?}");
+        let state = browser.eval(
+            "(() => {
+                const node = document.activeElement;
+                const inner = node.querySelector('rect').getBoundingClientRect();
+                const outer = node.closest('.graph').getBoundingClientRect();
+                return [node.getAttribute('href'), inner.left >= outer.left - 1 && inner.right <= outer.right + 1,
+                    getComputedStyle(node.querySelector('rect')).strokeWidth];
+            })()",
+        );
+        assert_eq!((&state[1], &state[2]), (&json!(true), &json!("3px")), "{state}");
+        visited.push(state[0].as_str().unwrap_or_default().to_owned());
+    }
+    visited.sort();
+    visited.dedup();
+    assert_eq!(visited.len(), 10, "{visited:?}");
+    let address = browser.eval("document.activeElement.getAttribute('href')");
+    browser.follow(|browser| browser.press("Enter"));
+    assert_eq!(browser.eval("location.pathname"), address);
 }

@@ -44,7 +44,8 @@ async fn moves_from_sqlite_to_postgresql_back() {
     }
     for word in ["late_results", "logs", "cancellations", "has_unique_key", "fired_slots"]
         .into_iter()
-        .chain(["steps", "signals", "depends_on", "suspended"])
+        .chain(["steps", "signals", "depends_on", "suspended", "limit", "closed_keys"])
+        .chain(["flow", "dependencies", "reopened"])
     {
         assert!(first.contains(&format!("\"{word}\":")), "{word}");
     }

@@ -142,6 +142,111 @@ fn flow_is_run_explained_and_repaired_on_postgresql() {
     runs_explains_and_repairs(&sandbox_on(&url));
 }
 
+/// A task that is created again depends on the new one of a selected task, and on the same
+/// tasks otherwise.
+fn rerun_keeps_dependencies(sandbox: &Sandbox) {
+    write(
+        sandbox,
+        "task-engine.toml",
+        r#"
+[class.three]
+command = ["sh", "-c", "echo 3"]
+[class.fails]
+command = ["sh", "-c", "exit 100"]
+[class.print]
+command = ["sh", "-c", "printf %s \"$TASK_ENGINE_DEPENDENCIES\""]
+"#,
+    );
+    let flow = json!({"correlation_id": "night", "tasks": {
+        "extract": {"class": "three"},
+        "load": {"class": "print", "after": "extract"},
+        "bad": {"class": "fails"},
+        "report": {"class": "print", "after": "bad"},
+        "later": {"class": "print", "after_end": "report"},
+    }});
+    write(sandbox, "flow.json", &flow.to_string());
+    let engine = sandbox.start(&["start"]);
+    let wait = sandbox.run(&["flow", "run", "flow.json", "--wait", "--json"]);
+    assert_eq!(wait.code, Some(10), "{wait:?}");
+    let created: Value = serde_json::from_str(wait.out.lines().next().unwrap()).unwrap();
+    let id = |name: &str| created["tasks"][name].to_string();
+    let result = |id: &str| {
+        wait_until("it has ended", || sandbox.status(id) == "stopped");
+        let task = sandbox.task(id);
+        task["executions"].as_array().unwrap().last().unwrap()["result"].clone()
+    };
+    let extract = |id: &str| json!({"extract": {"id": id.parse::<i64>().unwrap(), "status": "stopped", "result": 3}});
+    let (first, load, bad, report) = (id("extract"), id("load"), id("bad"), id("report"));
+    assert_eq!(result(&load), extract(&first));
+
+    // Alone, it reads what the old one read.
+    let again = json_of(sandbox, &["rerun", &load, "--json"]);
+    let again = again["created_id"].to_string();
+    assert_eq!(result(&again), extract(&first));
+    let task = sandbox.task(&again);
+    assert_eq!(
+        (&task["context"]["rerun_of"].to_string(), &task["correlation_id"]),
+        (&load, &json!("night"))
+    );
+    // So does the copy of the copy.
+    let third = json_of(sandbox, &["rerun", &again, "--json"])["created_id"].to_string();
+    assert_eq!(result(&third), extract(&first));
+    // Together, it reads what the new one returns.
+    let both = sandbox.ok(&["rerun", &first, &load, "--json", "--yes"]);
+    let new: Vec<Value> = both.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (new_first, new_load) =
+        (new[0]["created_id"].to_string(), new[1]["created_id"].to_string());
+    assert_eq!((new[0]["id"].to_string(), new[1]["id"].to_string()), (first.clone(), load.clone()));
+    assert_eq!(result(&new_load), extract(&new_first));
+
+    // It would be cancelled at once: nothing is created, neither what needs it.
+    let before = sandbox.tasks().len();
+    let skipped = sandbox.run(&["rerun", &report, "--yes"]);
+    assert!(
+        skipped.out.contains("a task that it depends on has not ended as it needs"),
+        "{skipped:?}"
+    );
+    let skipped = sandbox.run(&["rerun", &report, "--json"]);
+    assert_eq!(skipped.code, Some(4), "{skipped:?}");
+    assert!(skipped.out.contains(r#""outcome":"skipped_dependency""#), "{skipped:?}");
+    assert_eq!(sandbox.tasks().len(), before);
+    // A condition on its end holds.
+    let later = json_of(sandbox, &["rerun", &id("later"), "--json"])["created_id"].to_string();
+    assert_eq!(result(&later)["report"]["status"], "cancelled");
+    // With what has failed, it waits for that.
+    let both = sandbox.ok(&["rerun", &bad, &report, "--json", "--yes"]);
+    assert_eq!(both.matches(r#""outcome":"rerun""#).count(), 2, "{both}");
+
+    // What was removed is left out.
+    wait_until("all have ended", || {
+        json_of(sandbox, &["flow", "list", "--json"])["state"] != "open"
+    });
+    let old = sandbox.ok(&["create", "three"]).trim().to_owned();
+    let dependent = sandbox.ok(&["create", "print", "--after", &old]).trim().to_owned();
+    let alone =
+        json!({&old: {"id": old.parse::<i64>().unwrap(), "status": "stopped", "result": 3}});
+    assert_eq!(result(&dependent), alone);
+    wait_until("it is deleted", || {
+        sandbox.run(&["delete", &old, "--yes"]).out.contains("was deleted")
+    });
+    let again = json_of(sandbox, &["rerun", &dependent, "--json"])["created_id"].to_string();
+    assert_eq!(result(&again), Value::Null);
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+#[test]
+fn rerun_keeps_dependencies_on_sqlite() {
+    rerun_keeps_dependencies(&sandbox());
+}
+
+#[test]
+fn rerun_keeps_dependencies_on_postgresql() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = runtime.block_on(TestServer::shared().create_database());
+    rerun_keeps_dependencies(&sandbox_on(&url));
+}
+
 #[test]
 fn wait_says_what_failed() {
     let sandbox = sandbox();

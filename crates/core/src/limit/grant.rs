@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::LimitOptions;
 use crate::task::TaskId;
 
@@ -16,8 +18,8 @@ pub struct KeyState {
     pub held_by: Option<TaskId>,
     /// How many attempts of the key have started.
     pub total: i64,
-    /// How long ago the last attempt of the key started.
-    pub last_start: Option<Duration>,
+    /// How long ago the last attempt of the key was claimed.
+    pub last_claim: Option<SignedDuration>,
     /// Recent starts, oldest first, from number `total + 1 - rate.max` on: as many as a claim
     /// may want.
     pub starts: Vec<RecentStart>,
@@ -32,8 +34,8 @@ pub struct KeyState {
 pub struct RecentStart {
     /// The number of the last one.
     pub total: i64,
-    /// How long ago they started at the latest.
-    pub ago: Duration,
+    /// How long ago they started at the latest. Negative while they may still start.
+    pub ago: SignedDuration,
 }
 
 /// A lane that has tasks, and the keys that its tasks need.
@@ -166,14 +168,14 @@ impl KeyState {
             // The starts of this claim itself are not among the recent ones.
             allowed = allowed.min(rate.max as usize);
             let may_start = |number: i64| match self.start_before(number - i64::from(rate.max)) {
-                Some(ago) => ago >= rate.per,
+                Some(ago) => left(rate.per, ago).is_zero(),
                 None => true,
             };
             let allowed_by_rate = (1..=allowed)
                 .take_while(|n| i64::try_from(*n).is_ok_and(|n| may_start(self.total + n)));
             allowed = allowed_by_rate.count();
             if let Some(spacing) = rate.spacing() {
-                let is_spaced = self.last_start.is_none_or(|ago| ago >= spacing);
+                let is_spaced = self.last_claim.is_none_or(|ago| left(spacing, ago).is_zero());
                 allowed = allowed.min(usize::from(is_spaced));
             }
         }
@@ -193,20 +195,29 @@ impl KeyState {
         let mut time = self.closed_for.unwrap_or_default();
         if let Some(rate) = options.rate {
             if let Some(ago) = self.start_before(self.total + 1 - i64::from(rate.max)) {
-                time = time.max(rate.per.saturating_sub(ago));
+                time = time.max(left(rate.per, ago));
             }
-            if let (Some(spacing), Some(ago)) = (rate.spacing(), self.last_start) {
-                time = time.max(spacing.saturating_sub(ago));
+            if let (Some(spacing), Some(ago)) = (rate.spacing(), self.last_claim) {
+                time = time.max(left(spacing, ago));
             }
         }
         Some(LaneWait::For(time))
     }
 
     /// How long ago the start of this number was, at the latest; `None` if it is not recent.
-    fn start_before(&self, number: i64) -> Option<Duration> {
+    fn start_before(&self, number: i64) -> Option<SignedDuration> {
         if number < 1 {
             return None;
         }
         self.starts.iter().find(|start| start.total >= number).map(|start| start.ago)
+    }
+}
+
+/// What is left of a time that began so long ago.
+fn left(time: Duration, ago: SignedDuration) -> Duration {
+    if ago.is_negative() {
+        time.saturating_add(ago.unsigned_abs())
+    } else {
+        time.saturating_sub(ago.unsigned_abs())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::*;
 use crate::json::Json;
 use crate::task::TaskId;
@@ -49,16 +51,20 @@ fn lanes_get_equal_shares() {
 
 #[test]
 fn rate_counts_every_window() {
-    let secs = Duration::from_secs;
-    let rate = LimitOptions::rate(Rate::new(3, secs(10)));
+    let secs = SignedDuration::from_secs;
+    let rate = LimitOptions::rate(Rate::new(3, Duration::from_secs(10)));
     let mut key = KeyState { total: 3, ..state(rate, 0) };
     key.starts =
         vec![RecentStart { total: 1, ago: secs(12) }, RecentStart { total: 3, ago: secs(4) }];
     let grants = grant(10, &[lane(&[0])], std::slice::from_ref(&key));
     assert_eq!(tasks(&grants), [(0, 1)]);
-    key.starts[0].ago = secs(9);
-    let grants = grant(10, &[lane(&[0])], &[key]);
-    assert_eq!((tasks(&grants), grants.next_in), (vec![], Some(secs(1))));
+    // Also one that may still come.
+    for (ago, left) in [(9, 1), (0, 10), (-2, 12)] {
+        key.starts[0].ago = secs(ago);
+        let grants = grant(10, &[lane(&[0])], std::slice::from_ref(&key));
+        let left = Some(Duration::from_secs(left));
+        assert_eq!((tasks(&grants), grants.next_in), (vec![], left));
+    }
 }
 
 #[test]
@@ -73,7 +79,7 @@ fn even_rate_spaces_starts() {
     let mut key = state(LimitOptions::rate(rate), 0);
     assert_eq!(key.allowed(5), 1);
     key.total = 1;
-    key.last_start = Some(Duration::from_millis(40));
+    key.last_claim = Some(SignedDuration::from_millis(40));
     assert_eq!(key.wait(), Some(LaneWait::For(Duration::from_millis(60))));
 }
 
@@ -204,8 +210,8 @@ fn no_window_exceeds_rate() {
             now += random.u64(0..300);
             let first = total + 1 - i64::from(max);
             let recent = claims.iter().filter(|(number, _)| *number >= first);
-            // A start that may still come was not any time ago.
-            let ago = |until: u64| Duration::from_micros(now.saturating_sub(until));
+            let ago =
+                |until: u64| SignedDuration::from_micros(now.cast_signed() - until.cast_signed());
             let mut key = KeyState { total, ..state(LimitOptions::rate(rate), 0) };
             key.starts = recent
                 .map(|(number, until)| RecentStart { total: *number, ago: ago(*until) })

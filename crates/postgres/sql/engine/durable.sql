@@ -316,8 +316,23 @@ SELECT s.task_id, s.status
 FROM task_engine.signal_unique($1::text, $2::text, $3::text, $4::text::jsonb) AS s;
 
 -- name: lock_source
--- The task whose steps are copied: retention leaves it until the end of the transaction.
-SELECT id FROM task_engine.created_tasks WHERE id = $1 FOR KEY SHARE;
+-- The task whose steps are copied, and what it depends on: retention leaves them until the end
+-- of the transaction.
+SELECT c.id FROM task_engine.created_tasks c
+WHERE c.id = ANY (ARRAY(
+  SELECT $1::bigint UNION ALL
+  SELECT d.depends_on FROM task_engine.task_dependencies d
+  WHERE d.task_id = $1 AND d.condition IS NOT NULL))
+ORDER BY c.id FOR KEY SHARE;
+
+-- name: copy_dependencies
+-- What a task ($2) depends on, for a task that was created in this transaction ($1). Not what
+-- was removed.
+INSERT INTO task_engine.task_dependencies (task_id, depends_on, condition)
+SELECT $1, d.depends_on, d.condition FROM task_engine.task_dependencies d
+WHERE d.task_id = $2 AND d.depends_on = ANY ($3) AND d.condition IS NOT NULL
+ORDER BY d.depends_on
+ON CONFLICT DO NOTHING;
 
 -- name: copy_steps
 -- The steps of a task ($2) below a number ($3) for a task that was created in this transaction

@@ -99,6 +99,29 @@ LEFT JOIN LATERAL (
 ) AS p ON true
 ORDER BY d.task_id;
 
+-- name: blocked_tasks
+-- The blocked tasks, up to $1, first those that wait for the lowest ids; and whether what they
+-- wait for ended more than a minute ago, or was removed. By the index suspended_tasks_by_blocked,
+-- and by keys.
+SELECT b.task_id, coalesce((
+    SELECT e.ends_task IS NOT NULL AND e.stopped_at < clock_timestamp() - interval '1 minute'
+      AND (SELECT r.attempt FROM task_engine.reopened_tasks r
+           WHERE r.task_id = e.task_id AND r.attempt = e.attempt) IS NULL
+    FROM task_engine.ended_executions e
+    WHERE e.task_id = b.blocked_on ORDER BY e.attempt DESC LIMIT 1),
+  (SELECT c.id FROM task_engine.created_tasks c WHERE c.id = b.blocked_on) IS NULL) AS is_overdue
+FROM (
+  SELECT s.task_id, s.blocked_on
+  FROM task_engine.suspended_tasks s
+  CROSS JOIN LATERAL (
+    SELECT FROM task_engine.waiting_tasks w
+    WHERE w.task_id = s.task_id AND w.attempt = s.attempt + 1 AND left(w.queue, 1) = chr(30)
+    LIMIT 1
+  ) AS w
+  WHERE s.blocked_on > 0
+  ORDER BY s.blocked_on LIMIT $1
+) AS b;
+
 -- name: flows
 -- A page of flows below an id ($2), or the flow with a correlation id ($1), each with its
 -- tasks counted up to $4. By the index created_tasks_by_correlation, and the task that the

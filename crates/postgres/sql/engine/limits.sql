@@ -274,6 +274,19 @@ LEFT JOIN LATERAL (
 ) AS c ON true
 ORDER BY p.place;
 
+-- name: correct_starts
+-- Starts of keys ($1, $2) that are further in the future than an attempt may take to start ($3,
+-- in microseconds) were recorded before the clock was set back. They are moved to the latest
+-- time that is possible now. A row that another session has locked is left to it.
+UPDATE task_engine.limit_starts s
+SET started_until = clock_timestamp() + $3::bigint * interval '1 microsecond'
+WHERE s.ctid = ANY (ARRAY(
+  SELECT s.ctid FROM unnest($1::integer[], $2::text[]) AS p(limit_id, key)
+  JOIN task_engine.limit_starts s ON s.limit_id = p.limit_id AND s.key = p.key
+  WHERE s.started_until > clock_timestamp() + $3::bigint * interval '1 microsecond'
+  FOR UPDATE OF s SKIP LOCKED))
+RETURNING s.limit_id;
+
 -- name: claim_limited
 -- Takes tasks from lanes, as many as the decision about their limits allows, and holds them
 -- under claim $1 of instance $2.

@@ -9,7 +9,7 @@ const SQL: &str = include_str!("../../sql/engine/flows.sql");
 const OPERATORS: &str = include_str!("../../sql/operators/tasks.sql");
 
 /// Statements that read tables themselves, with arguments about one task or flow.
-const STATEMENTS: [(&str, &str); 10] = [
+const STATEMENTS: [(&str, &str); 11] = [
     ("resolve", "'{2}', '{}'"),
     ("member_fence", "1, 1, 1"),
     ("lock_dependents", "2"),
@@ -17,6 +17,7 @@ const STATEMENTS: [(&str, &str); 10] = [
     ("add_member_dependencies", "2, '{1}', '{2}'"),
     ("dependencies", "'{1}', 10"),
     ("dependents", "2, 10"),
+    ("blocked_tasks", "100"),
     ("flows", "'f1', 100, 1, 10"),
     ("lock_flows_to_prune", "1, 1, 1"),
     ("prune_flows", "'{1}'"),

@@ -26,6 +26,7 @@ async fn limited_claims_read_by_keys() {
         ("holder_lanes", "'{1}', 'a', 'b', 0"),
         ("add_limit_keys", "'{1}', '{k}'"),
         ("limit_key_states", "'{1}', '{k}', '{5}', '{true}', 100"),
+        ("correct_starts", "'{1}', '{k}', 1000000"),
         ("claim_limited", claim),
     ] {
         let sql = ENGINE.contains(&format!("name: {name}\n")).then(|| statement(ENGINE, name));

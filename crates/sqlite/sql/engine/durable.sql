@@ -53,6 +53,15 @@ FROM task_engine_steps AS step, json_each(step.result) AS child
 WHERE step.task_id = ?1 AND step.kind = 'call' AND step.name NOT LIKE '%#ended'
 ON CONFLICT (task_id, depends_on) DO NOTHING;
 
+-- name: conditions_copy
+-- What another task depends on, without what was removed. A range of the primary key.
+INSERT INTO task_engine_task_dependencies (task_id, depends_on, condition)
+SELECT ?1, dependency.depends_on, dependency.condition
+FROM task_engine_task_dependencies AS dependency
+JOIN task_engine_created_tasks AS created ON created.id = dependency.depends_on
+WHERE dependency.task_id = ?2 AND dependency.condition IS NOT NULL
+ON CONFLICT (task_id, depends_on) DO NOTHING;
+
 -- name: signal_insert
 -- The first signal, or the timeout, of a name wins. By the key.
 INSERT INTO task_engine_signals (task_id, name, payload, sent_at, timed_out)

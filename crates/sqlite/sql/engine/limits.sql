@@ -212,6 +212,11 @@ LIMIT 1;
 INSERT INTO task_engine_limit_starts (limit_id, key, total, started_until)
 VALUES (?1, ?2, ?3, ?4);
 
+-- name: correct_starts
+-- Starts of a key that were recorded before the clock was set back. A range of the primary key.
+UPDATE task_engine_limit_starts SET started_until = ?3
+WHERE limit_id = ?1 AND key = ?2 AND started_until > ?3;
+
 -- name: starts_delete
 -- Starts that the rate no longer counts. A range of the primary key.
 DELETE FROM task_engine_limit_starts WHERE limit_id = ?1 AND key = ?2 AND total < ?3;

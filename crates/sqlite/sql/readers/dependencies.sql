@@ -46,6 +46,38 @@ WHERE dependency.depends_on = ?1 AND dependency.condition IS NOT NULL
 ORDER BY dependency.task_id
 LIMIT ?2;
 
+-- name: blocked_tasks
+-- The blocked tasks, up to ?1, first those that wait for the lowest ids; and whether what they
+-- wait for ended before ?2, or was removed. By task_engine_suspended_tasks_by_blocked and keys.
+SELECT
+    suspended.task_id,
+    coalesce(
+        (
+            SELECT
+                ended.ends_task IS NOT NULL
+                AND ended.stopped_at < ?2
+                AND NOT EXISTS (
+                    SELECT 1
+                    FROM task_engine_reopened_tasks AS reopened
+                    WHERE reopened.task_id = ended.task_id AND reopened.attempt = ended.attempt
+                )
+            FROM task_engine_ended_executions AS ended
+            WHERE ended.task_id = suspended.blocked_on
+            ORDER BY ended.attempt DESC
+            LIMIT 1
+        ),
+        NOT EXISTS (
+            SELECT 1 FROM task_engine_created_tasks AS created WHERE created.id = suspended.blocked_on
+        )
+    )
+FROM task_engine_suspended_tasks AS suspended INDEXED BY task_engine_suspended_tasks_by_blocked
+CROSS JOIN task_engine_waiting_tasks AS waiting ON waiting.task_id = suspended.task_id
+WHERE suspended.blocked_on IS NOT NULL
+    AND waiting.attempt = suspended.attempt + 1
+    AND substr(waiting.queue, 1, 1) = char(30)
+ORDER BY suspended.blocked_on
+LIMIT ?1;
+
 -- name: flows
 -- A page of flows, the newest first. Walks the primary key backwards.
 SELECT id, correlation_id, name, created_at

@@ -71,7 +71,8 @@ pub trait DurableStore: StoreBase {
     ) -> StoreFuture<'a, SignalReport>;
 
     /// Creates a task with the steps of another one that have a lower number than
-    /// `before_number`, and with the signals that they received.
+    /// `before_number`, and with the signals that they received. It starts at once, and has the
+    /// dependencies of the other one, so that it can read their results.
     fn create_with_steps<'a>(
         &'a self,
         task: &'a NewTask,

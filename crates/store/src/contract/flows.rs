@@ -1,7 +1,8 @@
 //! What flows need: tasks that depend on others, and their dependencies.
 
 use task_engine_core::dependency::{
-    AddMembersOutcome, CreatedFlow, DependencyRow, FlowRow, FlowsQuery, NewFlow, NewMembers,
+    AddMembersOutcome, BlockedTasks, CreatedFlow, DependencyRow, FlowRow, FlowsQuery, NewFlow,
+    NewMembers,
 };
 use task_engine_core::task::TaskId;
 
@@ -31,6 +32,10 @@ pub trait FlowStore: StoreBase {
     /// Which tasks depend on this one, the lowest ids first; at most `limit` rows. The name and
     /// the status are those of this task.
     fn dependents(&self, task: TaskId, limit: u32) -> StoreFuture<'_, Vec<DependencyRow>>;
+
+    /// The tasks that wait for others, counted up to `limit`: first those that wait for the
+    /// lowest ids.
+    fn blocked_tasks(&self, limit: u32) -> StoreFuture<'_, BlockedTasks>;
 
     /// A page of flows, the newest first.
     fn flows<'a>(&'a self, query: &'a FlowsQuery) -> StoreFuture<'a, Vec<FlowRow>>;

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use task_engine_core::dependency::FlowState;
+use task_engine_core::dependency::{BlockedTasks, FlowState};
 use task_engine_core::queue::BoundedCount;
 use task_engine_operations::flows::FlowsPage;
 use task_engine_operations::limits::{LimitList, LimitSummary};
@@ -32,7 +32,7 @@ pub(super) async fn metrics(
     query.with(&[])?;
     let mut text = of_store(&*app.cache.now().await?);
     text += &of_limits(&*app.cache.limits().await?);
-    text += &of_flows(&*app.cache.flows().await?);
+    text += &of_flows(&*app.cache.flows().await?, &*app.cache.blocked_tasks().await?);
     text += &last_hour::text(&app.cache.last_hour().await?);
     if let Some(render) = &app.metrics {
         text += &render();
@@ -98,17 +98,20 @@ fn of_store(now: &LiveState) -> String {
     text.0
 }
 
-fn of_flows(page: &FlowsPage) -> String {
+fn of_flows(page: &FlowsPage, blocked: &BlockedTasks) -> String {
     let mut text = MetricsText::default();
-    let all = page.flows.iter();
-    let open = all.clone().filter(|flow| flow.state == FlowState::Open).count();
-    let open = f64::from(u32::try_from(open).unwrap_or(u32::MAX));
-    text.one("task_engine_flows_open", "Flows that have not ended, of the newest 30.", open);
-    let blocked: u32 = all.map(|flow| flow.row.counts.blocked).sum();
+    let size = |number: usize| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
+    let open = page.flows.iter().filter(|flow| flow.state == FlowState::Open).count();
+    text.one("task_engine_flows_open", "Flows that have not ended, of the newest 30.", size(open));
     text.one(
         "task_engine_flow_tasks_blocked",
-        "Tasks that wait for other tasks, of the newest 30 flows, counted up to 1000 a flow.",
-        f64::from(blocked),
+        "Tasks that wait for other tasks, counted up to 10000.",
+        number(blocked.tasks.counted),
+    );
+    text.one(
+        "task_engine_flow_tasks_overdue",
+        "Tasks that still wait, although the task before them ended more than a minute ago.",
+        size(blocked.overdue.len()),
     );
     text.0
 }

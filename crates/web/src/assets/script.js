@@ -281,6 +281,12 @@
   }
 
   let prefix = false;
+  // A node of a drawing that is partly visible would stay so.
+  document.addEventListener("focusin", (event) => {
+    const node = event.target.closest?.(".graph .node");
+    if (node?.matches(":focus-visible")) node.scrollIntoView({ block: "nearest", inline: "nearest" });
+  });
+
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const field = event.target.closest("input:not([type=checkbox]), textarea, select");

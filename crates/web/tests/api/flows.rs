@@ -96,17 +96,22 @@ async fn flow_is_created_and_shown(tables: Tables) {
         assert!(page.contains(words), "{words}: {page}");
     }
     let metrics = client.get("/metrics").await.text;
-    assert!(metrics.contains("task_engine_flow_tasks_blocked 4"), "{metrics}");
+    for line in ["task_engine_flow_tasks_blocked 4\n", "task_engine_flow_tasks_overdue 0\n"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
     let checks = client.get("/api/v1/checks?depth=standard").await.ok();
     let check =
         checks["checks"].as_array().unwrap().iter().find(|it| it["name"] == "flows").unwrap();
-    assert_eq!(check["verdict"], "ok", "{check}");
+    let message = "4 tasks wait for others, which have not ended";
+    assert_eq!((&check["verdict"], &check["message"]), (&json!("ok"), &json!(message)));
 
     // Cancelled and run again, with the same dependencies.
     let all = json!({"filter": "correlation=night-1"});
     client.post("/api/v1/tasks/cancel", &all).await.ok();
     let shown = client.get("/api/v1/flows/night-1").await.ok();
     assert_eq!(shown["state"], "cancelled", "{shown}");
+    let page = client.get("/flows/night-1").await.text;
+    assert!(page.contains("Rerun 5 ended…"), "{page}");
     let report = client.post("/api/v1/tasks/rerun", &all).await.ok();
     assert_eq!(report["counts"], json!({"rerun": 5}), "{report}");
     let counts = client.get("/api/v1/flows").await.ok()["flows"][0]["counts"].clone();

@@ -2,7 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use task_engine::Json;
-use task_engine_store::export::LateRecord;
+use task_engine_core::dependency::DependencyCondition;
+use task_engine_store::export::{DependencyRecord, LateRecord};
 
 use super::*;
 
@@ -258,4 +259,110 @@ fn wrong_order_is_found() {
     assert_eq!(ordered(&ran(2, 300, 310)), Vec::<String>::new());
     assert!(ordered(&ran(2, 290, 310))[0].starts_with("I19:"));
     assert!(ordered(&ran(2, 180, 190))[0].starts_with("I19:"), "between two attempts of task 1");
+}
+
+/// Task 2, which depends on task 1 under this condition, and has these attempts. Those with an
+/// engine were witnessed, one after the other from `began` on.
+fn dependent(condition: &str, began: i64, executions: Vec<ExecutionRecord>) -> Evidence {
+    let mut evidence = sound();
+    let mut other = task(&mut evidence).clone();
+    other.id = 2;
+    let condition = DependencyCondition::from_name(condition).unwrap();
+    other.dependencies = vec![DependencyRecord { on: 1, condition }];
+    other.status = executions.last().unwrap().ends_task.unwrap();
+    for (one, began) in executions.iter().zip((began..).step_by(100)) {
+        if one.instance_id.is_some() {
+            let attempt = one.attempt;
+            evidence.witness.take(&format!("begin 2 {attempt} 9 {began}"));
+            evidence.witness.take(&format!("end 2 {attempt} 9 {}", began + 50));
+        }
+    }
+    other.executions = executions;
+    evidence.history.tasks.insert(2, other);
+    evidence
+}
+
+/// An attempt of a task that was cancelled while it was blocked.
+fn cancelled(attempt: i32, exception: &str) -> ExecutionRecord {
+    let instance_id = None;
+    let started_at = None;
+    let execution = execution(attempt, Some(exception), Some(TaskStatus::Cancelled));
+    ExecutionRecord { instance_id, started_at, ..execution }
+}
+
+/// Task 1 fails in its second attempt instead of succeeding.
+fn first_fails(mut evidence: Evidence) -> Evidence {
+    let first = task(&mut evidence);
+    first.executions[1] = execution(2, Some("Error"), Some(TaskStatus::Failed));
+    first.status = TaskStatus::Failed;
+    evidence
+}
+
+#[track_caller]
+fn breaks(promise: &str, evidence: &Evidence) {
+    let broken = broken(evidence);
+    assert!(broken.len() == 1 && broken[0].starts_with(promise), "{promise}: {broken:?}");
+}
+
+#[test]
+fn sound_flows_pass() {
+    let done = || vec![execution(1, None, Some(TaskStatus::Stopped))];
+    // Task 1 ends at 300.
+    for condition in ["success", "end"] {
+        assert_eq!(broken(&dependent(condition, 300, done())), Vec::<String>::new());
+    }
+    let not_needed = dependent("failure", 300, vec![cancelled(1, "NotNeeded")]);
+    assert_eq!(broken(&not_needed), Vec::<String>::new());
+    for condition in ["failure", "end"] {
+        let started = first_fails(dependent(condition, 300, done()));
+        assert_eq!(broken(&started), Vec::<String>::new());
+    }
+    let lost = vec![cancelled(1, "DependencyFailed")];
+    assert_eq!(broken(&first_fails(dependent("success", 300, lost))), Vec::<String>::new());
+}
+
+#[test]
+fn early_start_of_dependent_is_found() {
+    let done = || vec![execution(1, None, Some(TaskStatus::Stopped))];
+    for condition in ["success", "end"] {
+        breaks("I20: attempt 1 of task 2 began 1 µs", &dependent(condition, 299, done()));
+    }
+    // The end of an attempt that was lost is not the end of the task.
+    breaks("I20: attempt 1 of task 2 began", &dependent("success", 250, done()));
+}
+
+#[test]
+fn dependent_that_never_started_is_found() {
+    breaks("I20: task 2 never", &dependent("success", 300, vec![cancelled(1, "Cancelled")]));
+    breaks("I20: task 2 never", &dependent("end", 300, vec![cancelled(1, "DependencyFailed")]));
+    let failed = first_fails(dependent("failure", 300, vec![cancelled(1, "NotNeeded")]));
+    breaks("I20: task 2 never", &failed);
+}
+
+#[test]
+fn wrong_start_or_cancellation_of_dependent_is_found() {
+    let done = || vec![execution(1, None, Some(TaskStatus::Stopped))];
+    breaks("I20: task 2 started", &dependent("failure", 300, done()));
+    breaks("I20: task 2 started", &first_fails(dependent("success", 300, done())));
+    let wrong = dependent("failure", 300, vec![cancelled(1, "DependencyFailed")]);
+    breaks("I20: task 2 ended with", &wrong);
+    let wrong = first_fails(dependent("success", 300, vec![cancelled(1, "NotNeeded")]));
+    breaks("I20: task 2 ended with", &wrong);
+}
+
+#[test]
+fn second_run_of_dependent_is_found() {
+    let done = |attempt| execution(attempt, None, Some(TaskStatus::Stopped));
+    let again = |first: ExecutionRecord| {
+        let mut evidence = dependent("end", 300, vec![first, done(2)]);
+        evidence.requeued.insert(2, 1);
+        evidence
+    };
+    for exception in ["InstanceLost", "EngineStopped", "NeverStarted"] {
+        assert_eq!(broken(&again(execution(1, Some(exception), None))), Vec::<String>::new());
+    }
+    let failed = execution(1, Some("Error"), Some(TaskStatus::Failed));
+    assert_eq!(broken(&again(failed)), Vec::<String>::new(), "an operator has retried it");
+    breaks("I21: task 2 ran again", &again(done(1)));
+    breaks("I21: task 2 ran again", &again(execution(1, Some("Error"), None)));
 }

@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use task_engine_test_harness::{TestPooler, TestServer};
+use task_engine_test_harness::{ServerOptions, TestPooler, TestServer};
 
 use super::clocks::faked_clock;
 use super::network::behind_proxy;
 use crate::commands::TaskSpec;
 use crate::harness::context::TestContext;
+use crate::harness::machine::run_command;
 use crate::harness::proxy::ProxyMode;
+use crate::limits::limited_task;
+use crate::registry::StoreKind;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -147,6 +150,45 @@ pub fn limited_clock_steps(ctx: &mut TestContext) {
         set(offset);
         let done = count(ctx) * (step + 1) / 6;
         ctx.wait_until(format_args!("work goes on at {offset}"), || ctx.finished() >= done);
+    }
+    finish(ctx);
+}
+
+/// F47: the clock of the database is set back. Keys with a rate do not wait for the time before.
+pub fn limited_clock_set_back(ctx: &mut TestContext) {
+    const TASKS: usize = 60;
+    let file = ctx.path("offset");
+    run_command("chmod", &["755", &ctx.path("").display().to_string()]);
+    let set = |offset: &str| std::fs::write(&file, offset).expect("a file");
+    set("+420s");
+    let faked = faked_clock(&file);
+    let server = (ctx.kind == StoreKind::Postgres).then(|| {
+        let environment = faked.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        TestServer::start_with(ServerOptions { environment, ..ServerOptions::default() })
+    });
+    // The clock of a file is that of the process that writes to it.
+    let environment = if server.is_none() { faked.to_vec() } else { Vec::new() };
+    match &server {
+        Some(server) => ctx.use_server(server),
+        None => ctx.use_default_store(),
+    };
+    ctx.limit_tasks();
+    for name in &NAMES[..2] {
+        let mut options = ctx.options(name);
+        options.config.lease_ms = 5000;
+        options.environment.clone_from(&environment);
+        ctx.engines.start(options);
+    }
+    ctx.wait_alive(&NAMES[..2]);
+    // Due by every clock, so that the order of tasks is the same by each.
+    let due = jiff::Timestamp::now() - Duration::from_secs(86_400);
+    let tasks: Vec<_> =
+        (0..TASKS).map(|number| limited_task(number, &TaskSpec::work(5)).at(due)).collect();
+    for offset in ["+420s", "+300s", "+0s"] {
+        set(offset);
+        ctx.create(&tasks);
+        // All of them: after a step back, a retry of the time before is due in the future.
+        ctx.settle();
     }
     finish(ctx);
 }

@@ -100,6 +100,12 @@ fn operations(app: &App, viewer: &Viewer, flow: &FlowDetails, counts: &FlowCount
             counts.open(),
             "open",
         ),
+        (
+            TaskOperation::Rerun,
+            TaskOperation::Rerun.default_statuses(),
+            if counts.open() == 0 { counts.ended() } else { 0 },
+            "ended",
+        ),
     ];
     let links: Vec<_> = links
         .into_iter()
