@@ -42,6 +42,14 @@ async fn python_client_passes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typescript_client_passes() {
+    let node = Command::new("node").arg("--version").output();
+    let version = node.map(|node| String::from_utf8_lossy(&node.stdout).trim().to_owned());
+    let version = version.unwrap_or_default();
+    let major = version.trim_start_matches('v').split('.').next().and_then(|it| it.parse().ok());
+    if major.is_none_or(|major: u32| major < 20) {
+        not_run("the client for typescript", &format!("it needs Node 20, and this is {version:?}"));
+        return;
+    }
     client_passes("typescript").await;
 }
 
