@@ -25,6 +25,12 @@ async function pidOf(folder: Project, effect: string): Promise<number> {
   });
 }
 
+test("a worker passes the check of workers", async (t) => {
+  const checked = await project(t, "check").cli("check", "--worker", `"${process.execPath}" "${worker("check")}"`);
+  assert.equal(checked.code, 0, checked.stdout + checked.stderr);
+  assert.match(checked.stderr, /29 cases, no problem$/m);
+});
+
 test("task-engine.toml needs only the command, and every answer arrives", async (t) => {
   const p = project(t, "check");
   assert.equal((await p.cli("migrate")).code, 0);
