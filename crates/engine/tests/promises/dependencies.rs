@@ -413,6 +413,7 @@ async fn members_need_dependents(fresh: Fresh) {
 }
 
 async fn flow_of_task_belongs_to_its_flow(fresh: Fresh) {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let begin = async |_: Value, cx: Context<()>| {
         let flow = Flow::new().add("a", work("a")).add("b", reads()).after("a");
         let created = cx.tasks().create_flow(flow).await?;
@@ -420,12 +421,15 @@ async fn flow_of_task_belongs_to_its_flow(fresh: Fresh) {
         let after = cx.create(Reads {}).after_task(created["b"]).await?;
         Ok::<_, Failure>([created["a"], created["b"], after])
     };
-    let id = fresh.create("begin", nothing()).await;
+    let traced = task("begin", nothing()).traceparent(TRACE).unwrap();
+    let id = fresh.store.create(&[traced]).await.unwrap()[0];
     let engine = start(engine(&fresh).handle_class("begin", once(), begin));
     let begun = fresh.until_status(id, Stopped).await;
     let created: [TaskId; 3] = serde_json::from_value(result(&begun)).unwrap();
     for child in created {
         let child = fresh.until_status(child, Stopped).await;
+        let trace = Origin::of(child.row.id, &child.context).traceparent;
+        assert_eq!(trace.map(|trace| trace.to_string()).as_deref(), Some(TRACE));
         assert_eq!((child.correlation_id, child.parent_id), (id.to_string(), Some(id)));
     }
     engine.stop().await;
