@@ -2,6 +2,7 @@
 //! links, tests and metrics exist.
 
 mod names;
+mod sentences;
 
 use std::fs;
 use std::path::{Path, PathBuf};

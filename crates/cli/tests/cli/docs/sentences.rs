@@ -1,0 +1,174 @@
+//! The sentences of the documents are short, and use the words of the glossary.
+
+use std::fs;
+
+use super::{documents, root};
+
+/// Words outside of code in one sentence.
+const MAX_WORDS: usize = 30;
+
+/// Words that hide the subject of a sentence, or name a thing by a metaphor.
+const BANNED: &str = "anybody, anyone, as of now, asks nobody, cannot be meant, complaint, \
+    complaints, deed, deeds, door, doors, given back, glance, glances, good-bye, hence, is meant, \
+    life, lives, manner, mend, mended, mends, mistake, mistakes, nobody, nowhere, on record, \
+    patience, sleeper, sleepers, somebody, someone, taken back, the living, ticket, tickets, \
+    told, unhappy, whence, whoever, wish, wished, wishes, workplace";
+
+/// Phrases in which a banned word is the usual one.
+const ALLOWED: &[&str] = &[
+    // Everyone knows the term.
+    "life cycle",
+];
+
+/// Beginnings of sentences whose subject is not named.
+const BANNED_BEGINNINGS: &[&str] = &["Who ", "Whoever "];
+
+#[test]
+fn sentences_are_short() {
+    let mut found = Vec::new();
+    for document in documents() {
+        // The list of changes has long items; its words are checked.
+        if document.ends_with("CHANGELOG.md") {
+            continue;
+        }
+        let text = fs::read_to_string(&document).unwrap();
+        for sentence in blocks(&text).iter().filter(|block| !block.is_table).flat_map(sentences) {
+            let words = words(&sentence);
+            if words > MAX_WORDS {
+                found.push(format!("{}: {words} words: {sentence}", name(&document)));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{} long sentences:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn sentences_use_known_words() {
+    let mut found = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for sentence in blocks(&text).iter().flat_map(sentences) {
+            let banned = banned_in(&sentence);
+            found.extend(banned.map(|word| format!("{}: {word:?}: {sentence}", name(&document))));
+        }
+    }
+    assert!(found.is_empty(), "{} banned words:\n{}", found.len(), found.join("\n"));
+}
+
+fn name(document: &std::path::Path) -> String {
+    document.strip_prefix(root()).unwrap_or(document).display().to_string()
+}
+
+/// A paragraph, a heading, an item of a list, or a cell of a table, as plain text: without
+/// code, marks and the targets of links.
+struct Block {
+    text: String,
+    is_item: bool,
+    is_table: bool,
+}
+
+fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut continues = false;
+    let mut in_code = false;
+    for line in text.lines() {
+        let line = line.trim().trim_start_matches("> ");
+        in_code ^= line.starts_with("```");
+        if in_code || line.is_empty() || line.starts_with("```") {
+            continues = false;
+            continue;
+        }
+        if line.starts_with('|') {
+            let cells = line.split('|').filter(|cell| cell.contains(char::is_alphabetic));
+            blocks.extend(cells.map(|cell| Block {
+                text: plain(cell),
+                is_item: false,
+                is_table: true,
+            }));
+            continues = false;
+        } else if line.starts_with('#') {
+            let text = plain(line.trim_start_matches('#'));
+            blocks.push(Block { text, is_item: false, is_table: false });
+            continues = false;
+        } else if let Some(item) = item(line) {
+            blocks.push(Block { text: plain(item), is_item: true, is_table: false });
+            continues = true;
+        } else if let Some(last) = blocks.last_mut().filter(|_| continues) {
+            last.text = format!("{} {}", last.text, plain(line));
+        } else {
+            blocks.push(Block { text: plain(line), is_item: false, is_table: false });
+            continues = true;
+        }
+    }
+    blocks
+}
+
+/// The text of an item of a list.
+fn item(line: &str) -> Option<&str> {
+    let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let numbered = (number.len() < line.len()).then(|| number.strip_prefix(". ")).flatten();
+    line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")).or(numbered)
+}
+
+/// A line without pictures, marks and the targets of links. Code is one word, `CODE`.
+fn plain(line: &str) -> String {
+    let mut text = String::new();
+    for (n, piece) in line.split('`').enumerate() {
+        text += if n % 2 == 0 { piece } else { "CODE" };
+    }
+    let text = text.replace("**", "").replace("![", "[");
+    let mut plain = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once("](") {
+        plain += &before.replace('[', "");
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    plain + &rest.replace('[', "")
+}
+
+/// In a list, a semicolon ends a sentence, too.
+fn sentences(block: &Block) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let mut sentence = String::new();
+    let mut chars = block.text.trim().chars().peekable();
+    while let Some(c) = chars.next() {
+        sentence.push(c);
+        let is_mark = ".!?".contains(c) || c == ';' && block.is_item;
+        let ends = chars.peek().is_none_or(|next| next.is_whitespace() || *next == '"');
+        if is_mark && ends {
+            sentences.push(std::mem::take(&mut sentence).trim().to_owned());
+        }
+    }
+    sentences.push(sentence.trim().to_owned());
+    sentences.retain(|sentence| !sentence.is_empty());
+    sentences
+}
+
+fn words(sentence: &str) -> usize {
+    sentence.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
+}
+
+fn banned_in(sentence: &str) -> impl Iterator<Item = &'static str> {
+    let beginnings = BANNED_BEGINNINGS.iter().filter(|begin| sentence.starts_with(**begin));
+    let beginnings: Vec<_> = beginnings.copied().collect();
+    let mut text = sentence.to_lowercase();
+    for allowed in ALLOWED {
+        text = text.replace(allowed, "");
+    }
+    let apart = |c: char| if c.is_alphanumeric() || c == '-' { c } else { ' ' };
+    let text = format!(" {} ", text.chars().map(apart).collect::<String>());
+    let words = BANNED.split(", ").filter(move |word| text.contains(&format!(" {word} ")));
+    words.chain(beginnings)
+}
+
+#[test]
+fn sentences_are_found() {
+    let text = "# One two\n\nA `b.c` d\ne [f. G](h.md#i). J!\n- k; l\n  m\n\n| n | o. p |\n\
+                ```sh\nq r\n```\n2. s";
+    let found: Vec<_> = blocks(text).iter().flat_map(sentences).collect();
+    assert_eq!(found, ["One two", "A CODE d e f.", "G.", "J!", "k;", "l m", "n", "o.", "p", "s"]);
+    assert_eq!(words("A b - c"), 3);
+    let banned = |sentence| banned_in(sentence).collect::<Vec<_>>();
+    assert_eq!(banned("Nobody has a wish, or wishful life cycle."), ["nobody", "wish"]);
+    assert_eq!(banned("Who reads this"), ["Who "]);
+}
