@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -15,6 +16,7 @@ use crate::escape::summary;
 use crate::executables::conformance;
 use crate::executables::{
     self, Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE, LoadedConfig,
+    Worker,
 };
 use crate::json_output::write_json_line;
 use crate::table::table;
@@ -37,8 +39,8 @@ pub(crate) struct Arguments {
     /// Check a worker: a program that speaks the worker protocol, with its arguments
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["file", "config"])]
     worker: Option<String>,
-    /// One JSON document: {"file", "classes": […], "schedules": […], "limits": […],
-    /// "errors": [{"line", "column", "message"}]}; with --worker {"classes": […],
+    /// One JSON document: {"file", "classes": […], "announcing": […], "schedules": […],
+    /// "limits": […], "errors": [{"line", "column", "message"}]}; with --worker {"classes": […],
     /// "cases": [{"case", "problem"}], "left_out": […]}
     #[arg(long)]
     json: bool,
@@ -93,13 +95,15 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         let document = json!({
             "file": file.display().to_string(),
             "classes": classes.iter().map(class).collect::<Vec<_>>(),
+            "announcing": config.announcing().iter().map(announcing).collect::<Vec<_>>(),
             "schedules": config.schedules.iter().map(schedule).collect::<Vec<_>>(),
             "limits": limits.iter().map(|limit| json!(limit)).collect::<Vec<_>>(),
             "errors": errors.iter().map(error).collect::<Vec<_>>(),
         });
         write_json_line(&mut out, &document)?;
     } else if errors.is_empty() {
-        let rows = classes.iter().map(row).collect();
+        let rows = classes.iter().map(row).chain(config.announcing().iter().map(announcing_row));
+        let rows = rows.collect();
         writeln!(out, "{}", table(&["CLASS", "MODE", "TIMEOUT", "QUEUE", "PROGRAM"], &[], rows))?;
     }
     out.flush()?;
@@ -117,6 +121,10 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let limits = match limits.len() {
         0 => String::new(),
         number => format!(", {}", count(number, "limit")),
+    };
+    let classes = match config.announcing().len() {
+        0 => classes,
+        number => format!("{classes}, {} with classes of its own", count(number, "worker")),
     };
     console.message(format_args!("{}: {classes}{schedules}{limits}, no errors", file.display()));
     Ok(())
@@ -151,6 +159,26 @@ fn row(executable: &Executable) -> Vec<String> {
         summary(&executable.options().queue, 40),
         summary(&executable.program().path.display().to_string(), 100),
     ]
+}
+
+/// A worker whose classes are known when it starts.
+fn announcing_row(worker: &Arc<Worker>) -> Vec<String> {
+    vec![
+        format!("announced by worker {}", summary(&worker.name, 40)),
+        "lines".to_owned(),
+        String::new(),
+        String::new(),
+        summary(&worker.program.path.display().to_string(), 100),
+    ]
+}
+
+fn announcing(worker: &Arc<Worker>) -> serde_json::Value {
+    json!({
+        "worker": worker.name,
+        "program": worker.program.path.display().to_string(),
+        "arguments": worker.program.arguments,
+        "folder": worker.program.folder.display().to_string(),
+    })
 }
 
 fn class(executable: &Executable) -> serde_json::Value {

@@ -110,6 +110,13 @@ pub(crate) struct Worker {
     pub(crate) concurrency: usize,
 }
 
+impl Config {
+    /// The workers that announce their classes when they start.
+    pub(crate) fn announcing(&self) -> &[Arc<Worker>] {
+        self.announcing.as_ref().map_or(&[], |file| &file.workers)
+    }
+}
+
 impl Worker {
     /// How many tasks all of its processes have at a time.
     pub(crate) fn slots(&self) -> usize {

@@ -34,9 +34,8 @@ use serde_json::value::RawValue;
 use task_engine::{Context, Engine, TaskOptions};
 use task_engine_core::display::count;
 
-use self::config::Worker;
 pub(crate) use self::config::{
-    Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE,
+    Config, ConfigError, ConfigPurpose, Executable, ExecutableMode, FILE, Worker,
 };
 use self::durable::ClassOptions;
 use self::lines::{ProcessPool, ProcessSource};

@@ -44,6 +44,9 @@ fn announced(sandbox: Sandbox) {
             { "class": "greet", "timeout": "30s", "limit": 2, "schema": { "type": "object" } },
         ]}),
     );
+    let checked = sandbox.run(&["check"]);
+    assert!(checked.out.contains("announced by worker python"), "{checked:?}");
+    assert!(checked.err.contains("0 classes, 1 worker with classes of its own"), "{checked:?}");
     // A task that was created before an engine knew its class.
     let greet = create(&sandbox, "greet", "{}");
     let engine = sandbox.start(&["start"]);
