@@ -199,6 +199,25 @@ fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// Settings of the systemd unit and files of `packaging/` that the guide names exist.
+#[test]
+fn deployment_matches_packaging() {
+    let guide = fs::read_to_string(root().join("docs/deployment.md")).unwrap();
+    let unit = fs::read_to_string(root().join("packaging/task-engine.service")).unwrap();
+    let rows = guide.lines().filter(|line| line.starts_with("| `"));
+    let settings = rows
+        .flat_map(in_backquotes)
+        .filter(|code| code.starts_with(|c: char| c.is_ascii_uppercase()) && code.contains('='));
+    let settings: Vec<_> = settings.collect();
+    assert!(settings.len() > 3, "{settings:?}");
+    for setting in settings {
+        assert!(unit.contains(&format!("\n{setting}\n")), "the unit has no {setting}");
+    }
+    for file in guide.split_whitespace().filter(|word| word.starts_with("packaging/")) {
+        assert!(root().join(file).exists(), "there is no {file}");
+    }
+}
+
 /// The guide lists all metrics, and no others.
 #[test]
 fn metrics_are_documented() {
