@@ -155,6 +155,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Checks the settings. Tasks run on the runtime that this is called from.
     pub(crate) fn prepare(mut self) -> Result<PreparedEngine<S>, EngineError> {
         let pools = self.check()?;
+        for (class, why) in self.classes.remove_invalid_schemas() {
+            tracing::warn!("the schema of class {class} is not published: {why}");
+        }
         self.classes.hook(&self.hooks);
         self.classes.retry(&self.retries);
         Ok(PreparedEngine {
