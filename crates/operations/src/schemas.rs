@@ -10,6 +10,7 @@
 mod complexity;
 mod message;
 pub mod outline;
+pub mod types;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

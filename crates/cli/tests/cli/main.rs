@@ -28,6 +28,7 @@ mod queues;
 mod recovery;
 mod rights;
 mod schedules_survive_kills;
+mod schemas;
 mod secrets;
 mod servers;
 mod statistics;
