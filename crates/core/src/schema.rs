@@ -63,6 +63,13 @@ pub enum InvalidSchema {
 }
 
 impl Schema {
+    /// The schema of the JSON that a Rust type reads.
+    #[cfg(feature = "schemars")]
+    #[must_use]
+    pub fn of<T: schemars::JsonSchema>() -> Self {
+        Self::from(schemars::schema_for!(T).to_value())
+    }
+
     /// The schema.
     #[must_use]
     pub fn as_value(&self) -> &Value {

@@ -195,6 +195,27 @@ impl TaskOptions {
         self
     }
 
+    /// Publishes the schema of a type: see [`schema`](Self::schema). Needs the feature
+    /// `schemars`.
+    ///
+    /// ```
+    /// # extern crate task_engine_core as task_engine;
+    /// use schemars::JsonSchema;
+    /// use task_engine::TaskOptions;
+    ///
+    /// #[derive(serde::Deserialize, JsonSchema)]
+    /// struct Resize { width: u32 }
+    ///
+    /// let options = TaskOptions::default().schema_of::<Resize>();
+    /// # let schema = options.schema.unwrap();
+    /// # assert_eq!(schema.as_value()["required"], serde_json::json!(["width"]));
+    /// ```
+    #[cfg(feature = "schemars")]
+    #[must_use]
+    pub fn schema_of<T: schemars::JsonSchema>(self) -> Self {
+        self.schema(Schema::of::<T>())
+    }
+
     /// Adds a limit for all tasks of the class, over all engines: how many run at a time, how
     /// often they start, whether they run in order. A class has at most three.
     ///
