@@ -19,8 +19,9 @@ use crate::table::table;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print the JSON Schema of the parameters of this class
+    // `--schema` names the schema of PostgreSQL, for all commands.
     #[arg(long, value_name = "CLASS", conflicts_with = "json")]
-    schema: Option<String>,
+    json_schema: Option<String>,
     /// Print JSON, one class a line
     #[arg(long, visible_alias = "jsonl")]
     json: bool,
@@ -44,7 +45,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let engines = store.instances(None).await?;
     let schemas = Schemas::of(&engines);
     let classes = classes(&engines, &schemas);
-    if let Some(class) = &args.schema {
+    if let Some(class) = &args.json_schema {
         return print_schema(console, class, &classes, &schemas);
     }
     if args.json {

@@ -107,7 +107,7 @@ fn parameters_are_checked(sandbox: &Sandbox) {
     // Only live engines count.
     sandbox.ok(&["create", "send_mail", "--queue", "later"]);
     assert_eq!(sandbox.ok(&["classes", "--json"]), "", "no engine is alive");
-    assert_eq!(sandbox.run(&["classes", "--schema", "send_mail"]).code, Some(3));
+    assert_eq!(sandbox.run(&["classes", "--json-schema", "send_mail"]).code, Some(3));
 }
 
 fn lists_classes(sandbox: &Sandbox) {
@@ -125,10 +125,10 @@ fn lists_classes(sandbox: &Sandbox) {
     let mail = all.iter().find(|line| line["class"] == "send_mail").unwrap();
     assert_eq!(mail["options"]["schema"], schema());
     assert_eq!(mail["schemas_differ"], false);
-    let printed = sandbox.ok(&["classes", "--schema", "send_mail"]);
+    let printed = sandbox.ok(&["classes", "--json-schema", "send_mail"]);
     assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), schema());
     for (class, why) in [("plain", "has no schema"), ("send_mall", "did you mean send_mail?")] {
-        let output = sandbox.run(&["classes", "--schema", class]);
+        let output = sandbox.run(&["classes", "--json-schema", class]);
         assert_eq!(output.code, Some(3));
         assert!(output.err.contains(why), "{}", output.err);
         assert_eq!(sandbox.run(&["types", "python", class]).code, Some(3));

@@ -30,9 +30,9 @@ pub enum Language {
 /// The types of the parameters of classes, as a source file.
 #[must_use]
 pub fn generate(language: Language, schemas: &BTreeMap<&str, &Schema>) -> String {
-    let (reserved, write): (&[&str], fn(&[Declaration]) -> String) = match language {
-        Language::Python => (&python::RESERVED, python::write),
-        Language::TypeScript => (&typescript::RESERVED, typescript::write),
+    let reserved: &[&str] = match language {
+        Language::Python => &python::RESERVED,
+        Language::TypeScript => &typescript::RESERVED,
     };
     let taken = reserved.iter().map(|name| (*name).to_owned()).collect();
     let mut types = Types { taken, declarations: Vec::new() };
@@ -58,7 +58,10 @@ pub fn generate(language: Language, schemas: &BTreeMap<&str, &Schema>) -> String
         }
     }
     types.break_cycles();
-    write(&types.declarations)
+    match language {
+        Language::Python => python::write(&types.declarations),
+        Language::TypeScript => typescript::write(&types.declarations),
+    }
 }
 
 /// A type with a name.
