@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{EngineError, Failure, Store as _, TaskEngine, TaskOptions};
+use task_engine::{Failure, Store as _, TaskEngine, TaskOptions};
 
 async fn none() -> Result<(), Failure> {
     Ok(())
@@ -64,6 +64,6 @@ async fn type_publishes_its_schema() {
     assert_eq!(schema["required"], json!(["width"]));
     assert_eq!(schema["properties"]["width"]["description"], "In pixels.");
     let unknown = tasks.engine(()).publish_schema::<Resize>().start().await;
-    let Err(EngineError::Setting(why)) = unknown else { panic!("it has no handler") };
+    let Err(task_engine::EngineError::Setting(why)) = unknown else { panic!("it has no handler") };
     assert!(why.contains("a schema is for class Resize"), "{why}");
 }
