@@ -6,9 +6,9 @@ use task_engine::TaskStatus;
 use task_engine_core::filter::Filter;
 
 use crate::commands::{
-    audit, cancel, check, completions, create, demo, doctor, edit, errors, export, flow, import,
-    instances, limits, logs, man, prune, queues, recover, rerun, schedules, show, signal, start,
-    stats, steps, tail, tasks, tokens, top, trace, verify, wait, web, why,
+    audit, cancel, check, classes, completions, create, demo, doctor, edit, errors, export, flow,
+    import, instances, limits, logs, man, prune, queues, recover, rerun, schedules, show, signal,
+    start, stats, steps, tail, tasks, tokens, top, trace, types, verify, wait, web, why,
 };
 use crate::console::now;
 use crate::error::CliError;
@@ -103,6 +103,8 @@ pub(crate) enum Command {
     Schedules(schedules::Arguments),
     #[command(alias = "instance")]
     Instances(instances::Arguments),
+    #[command(alias = "class")]
+    Classes(classes::Arguments),
     Recover(recover::Arguments),
     Doctor(doctor::Arguments),
     Verify(verify::Arguments),
@@ -112,6 +114,8 @@ pub(crate) enum Command {
 
     Export(export::Arguments),
     Import(import::Arguments),
+    #[command(alias = "type")]
+    Types(types::Arguments),
     #[command(alias = "completion")]
     Completions(completions::Arguments),
     Man(man::Arguments),

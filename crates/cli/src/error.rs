@@ -108,6 +108,9 @@ impl From<OperationError> for CliError {
                 Self::Usage(format!("parameters: {text}"))
             }
             OperationError::Invalid { .. } => Self::Usage(text),
+            OperationError::Parameters { .. } => Self::Usage(format!(
+                "{text}\nNothing was changed. Pass --no-check to skip this check."
+            )),
             OperationError::NotFound(_) => Self::NotFound(text),
             OperationError::Conflict(_) | OperationError::KeyReused(_) => Self::Conflict(text),
             OperationError::Store(error) => error.into(),

@@ -29,6 +29,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "limits",
             "schedules",
             "instances",
+            "classes",
             "recover",
             "doctor",
             "verify",
@@ -36,7 +37,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "tokens",
         ],
     ),
-    ("Other", &["export", "import", "completions", "man"]),
+    ("Other", &["export", "import", "types", "completions", "man"]),
 ];
 
 /// Wider lines are hard to read, and a narrower terminal has its own width.
@@ -92,6 +93,14 @@ const KNOWN_WORDS: &[(&[&str], &[&str])] = &[
             "see how many tasks wait and run: task-engine stats",
             "check everything: task-engine doctor",
         ],
+    ),
+    (
+        &["schema", "schemas", "handlers"],
+        &["list classes, and whether they have a schema: task-engine classes"],
+    ),
+    (
+        &["codegen", "generate", "typings"],
+        &["print the types of parameters: task-engine types typescript"],
     ),
     (&["ps", "engine", "engines", "workers", "nodes"], &["list engines: task-engine instances"]),
     (

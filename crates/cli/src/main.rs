@@ -92,6 +92,8 @@ fn run(console: &Console, command: Command) -> Result<(), CliError> {
             Command::Errors(args) => commands::errors::run(console, args).await,
             Command::Schedules(args) => commands::schedules::run(console, args).await,
             Command::Instances(args) => commands::instances::run(console, args).await,
+            Command::Classes(args) => commands::classes::run(console, args).await,
+            Command::Types(args) => commands::types::run(console, args).await,
             Command::Recover(args) => commands::recover::run(console, args).await,
             Command::Flow(args) => commands::flow::run(console, args).await,
             Command::Limits(args) => commands::limits::run(console, args).await,

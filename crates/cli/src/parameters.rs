@@ -1,15 +1,21 @@
 //! The JSON of a new task or of a signal: written on the command line, in a file, or piped in.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 
-use task_engine::Json;
+use clap::Args;
+use task_engine::{Json, NewTask};
+use task_engine_core::instance::InstanceRow;
 use task_engine_core::json::{BYTES_MAX, InvalidJson};
 use task_engine_core::secret;
-use task_engine_core::secret::UnexpectedPlaceholder;
+use task_engine_core::secret::{Secrets, UnexpectedPlaceholder};
+use task_engine_operations::Operator;
+use task_engine_operations::schemas::Schemas;
 
 use crate::console::Console;
 use crate::error::CliError;
+use crate::escape::escape;
 
 /// Reads and checks the parameters of a task: `JSON`, `@FILE`, or `-` for the standard
 /// input. Reads little more than the limit of a task.
@@ -49,6 +55,50 @@ fn invalid(what: &str, given: &str, why: &InvalidJson, quotes: &str) -> CliError
 /// an output. `inside`: the class has secrets, so placeholders within texts count.
 pub(crate) fn refuse_placeholders(parameters: &Json, inside: bool) -> Result<(), CliError> {
     secret::refuse_placeholders(parameters, inside).map_err(|found| placeholder_error(&found))
+}
+
+/// `--no-check`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct CheckArgs {
+    /// Do not check the parameters by the schema of the class
+    #[arg(long)]
+    no_check: bool,
+}
+
+impl CheckArgs {
+    /// An operator that checks parameters, or not.
+    pub(crate) fn apply(self, operator: Operator) -> Operator {
+        operator.checking_parameters(!self.no_check)
+    }
+
+    /// Checks the parameters of new tasks by the schemas of these engines. Each task comes
+    /// with what to write before the error.
+    pub(crate) fn check<'a>(
+        self,
+        console: &Console,
+        engines: &[InstanceRow],
+        tasks: impl IntoIterator<Item = (&'a NewTask, String)>,
+    ) -> Result<(), CliError> {
+        if self.no_check {
+            return Ok(());
+        }
+        let (schemas, secrets) = (Schemas::of(engines), Secrets::of(engines));
+        let mut warned = BTreeSet::new();
+        for (task, begin) in tasks {
+            if warned.insert(task.class.as_str()) {
+                for warning in schemas.warnings(&task.class) {
+                    console.message(format_args!("Warning: {}", escape(&warning)));
+                }
+            }
+            schemas.check_task(task, &secrets).map_err(|invalid| {
+                match CliError::from(invalid.at("")) {
+                    CliError::Usage(why) => CliError::Usage(format!("{begin}{why}")),
+                    error => error,
+                }
+            })?;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn placeholder_error(found: &UnexpectedPlaceholder) -> CliError {

@@ -8,7 +8,7 @@
 //! [`task-engine`]: https://docs.rs/task-engine
 //!
 //! # Map
-//! - [`task`], [`unique`], [`retry`], [`secret`], [`json`]: tasks as applications write them;
+//! - [`task`], [`unique`], [`retry`], [`secret`], [`schema`], [`json`]: tasks as applications write them;
 //! - [`schedule`]: recurring tasks, and when they run;
 //! - [`claim`], [`attempt`], [`completion`], [`progress`], [`cancel`]: attempts, and what
 //!   happens after them;
@@ -47,6 +47,7 @@ pub mod queue;
 pub mod recovery;
 pub mod retry;
 pub mod schedule;
+pub mod schema;
 pub mod secret;
 pub mod step;
 pub mod suggest;

@@ -13,6 +13,7 @@ use crate::json::{InvalidJson, Json};
 use crate::limit::{self, ClassLimit, LIMITS_MAX, LimitOptions, Rate};
 use crate::parse_error::ParseError;
 use crate::retry::{RetryOverride, RetryRule, millis};
+use crate::schema::Schema;
 use crate::secret;
 use crate::secret::InvalidSecretPath;
 use crate::traceparent::{InvalidTraceparent, Traceparent};
@@ -121,6 +122,9 @@ pub struct TaskOptions {
     /// The paths of secret parameters: see [`crate::secret`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secret: Vec<String>,
+    /// The JSON Schema of the parameters: see [`crate::schema`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Schema>,
     /// Its limits. They are not stored with the engine, but as limits of the database, where
     /// an operator may change them.
     #[serde(skip)]
@@ -136,6 +140,7 @@ impl Default for TaskOptions {
             priority: 0,
             cancel_grace: None,
             secret: Vec::new(),
+            schema: None,
             limits: Vec::new(),
         }
     }
@@ -176,6 +181,39 @@ impl TaskOptions {
     pub fn secret(mut self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.secret.extend(paths.into_iter().map(Into::into));
         self
+    }
+
+    /// Publishes a JSON Schema of the parameters. The command line, the HTTP API and the
+    /// dashboard then refuse parameters that do not fit it, as long as an engine with the
+    /// class is alive. `create` and SQL check nothing.
+    ///
+    /// Of a schema with more than [64 KiB](crate::schema::BYTES_MAX), the engine warns and
+    /// publishes nothing.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<Schema>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    /// Publishes the schema of a type: see [`schema`](Self::schema). Needs the feature
+    /// `schemars`.
+    ///
+    /// ```
+    /// # extern crate task_engine_core as task_engine;
+    /// use schemars::JsonSchema;
+    /// use task_engine::TaskOptions;
+    ///
+    /// #[derive(serde::Deserialize, JsonSchema)]
+    /// struct Resize { width: u32 }
+    ///
+    /// let options = TaskOptions::default().schema_of::<Resize>();
+    /// # let schema = options.schema.unwrap();
+    /// # assert_eq!(schema.as_value()["required"], serde_json::json!(["width"]));
+    /// ```
+    #[cfg(feature = "schemars")]
+    #[must_use]
+    pub fn schema_of<T: schemars::JsonSchema>(self) -> Self {
+        self.schema(Schema::of::<T>())
     }
 
     /// Adds a limit for all tasks of the class, over all engines: how many run at a time, how

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use task_engine_core::attempt::TaskError;
 use task_engine_core::json::Json;
+use task_engine_core::schema::{self, InvalidSchema, Schema};
 use task_engine_core::task::{Task, TaskOptions};
 
 use crate::context::Context;
@@ -79,6 +80,28 @@ impl<S: Send + Sync + 'static> Classes<S> {
 
     pub(crate) fn options(&self) -> BTreeMap<String, TaskOptions> {
         self.known.iter().map(|(name, class)| (name.clone(), class.options.clone())).collect()
+    }
+
+    /// Sets the schemas of classes.
+    pub(crate) fn publish(&mut self, schemas: &[(String, Schema)]) {
+        for (name, schema) in schemas {
+            // There is no other reference yet.
+            if let Some(class) = self.known.get_mut(name).and_then(Arc::get_mut) {
+                class.options.schema = Some(schema.clone());
+            }
+        }
+    }
+
+    /// Removes the schemas that cannot be published, and returns the reasons by class.
+    pub(crate) fn remove_invalid_schemas(&mut self) -> Vec<(String, InvalidSchema)> {
+        let removed = schema::remove_invalid(&mut self.options());
+        for (name, _) in &removed {
+            // There is no other reference yet.
+            if let Some(class) = self.known.get_mut(name).and_then(Arc::get_mut) {
+                class.options.schema = None;
+            }
+        }
+        removed
     }
 
     /// Sets the retry functions of classes.

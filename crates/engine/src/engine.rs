@@ -11,6 +11,7 @@ use task_engine_core::instance::Recovery;
 use task_engine_core::limit::Limit;
 use task_engine_core::process;
 use task_engine_core::schedule::Schedule;
+use task_engine_core::schema::Schema;
 use task_engine_core::task::{Task, TaskOptions};
 
 use crate::classes::{Classes, NewClass, RetryFunction};
@@ -73,6 +74,8 @@ pub struct Engine<S> {
     pub(crate) classes: Classes<S>,
     pub(crate) hooks: Vec<RegisteredHook<S>>,
     pub(crate) retries: Vec<(String, RetryFunction)>,
+    /// The schemas of classes that have a handler here.
+    pub(crate) schemas: Vec<(String, Schema)>,
     pub(crate) settings: Settings,
     pub(crate) stop: StopHandle,
 }
@@ -148,6 +151,7 @@ impl<S: Send + Sync + 'static> Engine<S> {
             classes: Classes::new(),
             hooks: Vec::new(),
             retries: Vec::new(),
+            schemas: Vec::new(),
             settings: Settings::default(),
             stop: StopHandle::new(),
         }
@@ -381,6 +385,31 @@ impl<S: Send + Sync + 'static> Engine<S> {
         rule: impl Fn(u32, &TaskError) -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
         self.retries.push((T::CLASS.to_owned(), Arc::new(rule)));
+        self
+    }
+
+    /// Publishes the [JSON Schema](TaskOptions::schema) of a class that has a handler here:
+    /// the command line, the HTTP API and the dashboard refuse parameters that do not fit
+    /// it. Needs the feature `schemars`.
+    ///
+    /// ```
+    /// # use task_engine::{Engine, Failure, Task};
+    /// use schemars::JsonSchema;
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize, JsonSchema, Task)]
+    /// struct Resize {
+    ///     /// In pixels.
+    ///     width: u32,
+    /// }
+    /// # async fn resize(_: Resize) -> Result<(), Failure> { Ok(()) }
+    /// # fn example(engine: Engine<()>) -> Engine<()> {
+    /// engine.handle(resize).publish_schema::<Resize>()
+    /// # }
+    /// ```
+    #[cfg(feature = "schemars")]
+    pub fn publish_schema<T: Task + schemars::JsonSchema>(mut self) -> Self {
+        self.schemas.push((T::CLASS.to_owned(), Schema::of::<T>()));
         self
     }
 

@@ -56,6 +56,7 @@
 //! | `postgres` | default | tasks in PostgreSQL: [`postgres`] |
 //! | `sqlite` | default | tasks in a file of SQLite, which is built in: [`sqlite`] |
 //! | `sqlx` | | creation and completion inside a transaction of sqlx 0.9 (not 0.8) on PostgreSQL; needs Rust 1.94, as sqlx does |
+//! | `schemars` | | JSON Schemas of the parameters, by `#[derive(JsonSchema)]` of schemars 1: [`Engine::publish_schema`] |
 //! | `testing` | | for `[dev-dependencies]`: tests that run tasks, look at what was created, and move the clock: [`testing`] |
 //! | `metrics` | | executions and the engine's own work through the facade `metrics`: [`hooks::Metrics`] |
 //! | `otlp` | | executions as spans of OpenTelemetry, and an exporter for them: [`otlp`] |

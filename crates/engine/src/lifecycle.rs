@@ -155,6 +155,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
     /// Checks the settings. Tasks run on the runtime that this is called from.
     pub(crate) fn prepare(mut self) -> Result<PreparedEngine<S>, EngineError> {
         let pools = self.check()?;
+        self.classes.publish(&self.schemas);
+        for (class, why) in self.classes.remove_invalid_schemas() {
+            tracing::warn!("the schema of class {class} is not published: {why}");
+        }
         self.classes.hook(&self.hooks);
         self.classes.retry(&self.retries);
         Ok(PreparedEngine {
@@ -193,6 +197,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
             if self.classes.get(class).is_none() {
                 return wrong(format!(
                     "a retry function is for class {class}, which has no handler here; add one with Engine::handle"
+                ));
+            }
+        }
+        for (class, _) in &self.schemas {
+            if self.classes.get(class).is_none() {
+                return wrong(format!(
+                    "a schema is for class {class}, which has no handler here; add one with Engine::handle"
                 ));
             }
         }

@@ -7,6 +7,7 @@
 //! - [`tasks`], [`durable`], [`queues`], [`limits`], [`schedules`], [`recover`], [`tokens`], [`prune`]: the operations;
 //! - [`fields`], [`definition`]: tasks and flows in JSON;
 //! - [`flows`]: flows as graphs;
+//! - [`schemas`]: parameters that do not fit the schema of their class;
 //! - [`search`], [`errors`]: finding tasks;
 //! - [`stats`], [`why`], [`checks`]: statistics, why a task does not run, and what is wrong;
 //! - [`redaction`]: what is shown of tasks that have secrets.
@@ -27,6 +28,7 @@ pub mod redaction;
 pub mod report;
 mod rerun;
 pub mod schedules;
+pub mod schemas;
 pub mod search;
 pub mod stats;
 pub mod tasks;

@@ -17,6 +17,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::token::Role;
 
 use crate::report::{OperationReport, TASK_IDS_AUDITED_MAX};
+use crate::schemas::InvalidParameters;
 
 /// The person or program that asks for an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Operator {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) actor: Actor,
     pub(crate) reason: Option<String>,
+    /// Whether parameters are checked by the schemas of classes.
+    pub(crate) checks_parameters: bool,
 }
 
 /// The name of an operation in the audit, and its target.
@@ -66,6 +69,14 @@ pub enum OperationError {
         pointer: String,
         /// What is wrong.
         message: String,
+    },
+    /// Parameters do not fit the schema of their class. Nothing was changed.
+    #[error("{invalid}")]
+    Parameters {
+        /// What is wrong first, as a JSON pointer in the request.
+        pointer: String,
+        /// What is wrong.
+        invalid: InvalidParameters,
     },
     /// The actor may not do this. Nothing was changed.
     #[error("{0}")]
@@ -149,7 +160,7 @@ impl Operator {
     /// Performs operations on this store for this actor.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, actor: Actor) -> Self {
-        Self { store, actor, reason: None }
+        Self { store, actor, reason: None, checks_parameters: true }
     }
 
     /// Adds the actor's reason, for the audit.

@@ -10,7 +10,6 @@ use task_engine_core::unique::{Creation, Unique};
 use task_engine_store::schedules::{ChangeOutcome, ScheduleError, Schedules};
 
 use crate::operator::{AuditedOperation, OperationError, Operator};
-use crate::redaction;
 use crate::report::{OperationOutcome, OperationReport};
 
 impl Operator {
@@ -24,6 +23,7 @@ impl Operator {
         if self.store.schedule(name).await?.0.is_some() {
             return Err(ScheduleError::Exists(name.to_owned()).into());
         }
+        self.check_schedule(&self.store.instances(None).await?, &definition)?;
         let work = async {
             self.schedules().add(schedule).await?;
             Ok(OperationReport::of(OperationOutcome::Added))
@@ -39,13 +39,17 @@ impl Operator {
         name: &str,
         change: impl Fn(&ScheduleDefinition) -> ScheduleDefinition + Send + Sync,
     ) -> Result<OperationReport, OperationError> {
-        let secrets = redaction::secrets(&*self.store).await?;
+        let engines = self.store.instances(None).await?;
+        let secrets = Secrets::of(&engines);
         let changed = |stored: &ScheduleDefinition| changed(name, stored, &change, &secrets);
         let stored = self.schedule(name).await?.definition();
         let stored = stored.map_err(|why| OperationError::Conflict(why.to_string()))?;
         let definition = changed(&stored).map_err(ScheduleError::from)?;
         let invalid = |why| InvalidSchedule { name: name.to_owned(), why };
         definition.check(name).map_err(|why| ScheduleError::from(invalid(why)))?;
+        if (&definition.class, &definition.parameters) != (&stored.class, &stored.parameters) {
+            self.check_schedule(&engines, &definition)?;
+        }
         let work = async {
             let done = self.schedules().change(name, &changed).await?;
             Ok(written(done, OperationOutcome::Changed, OperationOutcome::Unchanged))

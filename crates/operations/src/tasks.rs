@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use task_engine_core::change::{DeleteReport, Edit, EditReport};
 use task_engine_core::filter::{Filter, FoundTask};
+use task_engine_core::secret::Secrets;
 use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport, Store};
 use task_engine_store::error::StoreError;
@@ -337,8 +338,11 @@ impl Operator {
         if task.row.status != TaskStatus::Waiting {
             return Err(not_waiting(id, task.row.status));
         }
-        let secrets = redaction::secrets(&*self.store).await?;
-        let edit = redaction::restore_secrets(edit, &task, &secrets)?;
+        let engines = self.store.instances(None).await?;
+        let edit = redaction::restore_secrets(edit, &task, &Secrets::of(&engines))?;
+        if let Some(parameters) = &edit.parameters {
+            self.check_parameters(&engines, &task.row.class, parameters, &task.context)?;
+        }
         let audited = AuditedOperation::new("tasks.edit", format!("task {id}")).detail(json!({
             "parameters": edit.parameters.is_some(),
             "due": edit.due.is_some(),

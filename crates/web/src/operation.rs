@@ -226,6 +226,7 @@ impl From<OperationError> for ApiError {
                 Self::bad_request(detail)
             }
             OperationError::Invalid { pointer, .. } => Self::field(pointer, detail),
+            OperationError::Parameters { pointer, .. } => Self::field(pointer, detail),
             OperationError::Forbidden(_) => Self::forbidden(detail),
             OperationError::NotFound(_) => Self::not_found(detail),
             OperationError::KeyReused(_) => {

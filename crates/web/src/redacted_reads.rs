@@ -9,6 +9,7 @@ use task_engine_core::secret::Secrets;
 use task_engine_core::step::TaskSteps;
 use task_engine_core::task::{NewTask, TaskDetails, TaskId};
 use task_engine_operations::redaction::{self, RedactedTask};
+use task_engine_operations::schemas::Schemas;
 use task_engine_operations::why::Explanation;
 use task_engine_operations::{Actor, OperationError};
 use task_engine_store::error::StoreError;
@@ -101,6 +102,19 @@ impl AppState {
         let secrets = self.secrets().await?;
         for (task, pointer) in tasks {
             redaction::check_placeholders(task, &pointer, &secrets)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses parameters of new tasks that do not fit the schemas of live engines.
+    pub(crate) async fn check_parameters<'a>(
+        &self,
+        tasks: impl IntoIterator<Item = (&'a NewTask, &'a str)>,
+    ) -> Result<(), OperationError> {
+        let now = self.cache.now().await?;
+        let (schemas, secrets) = (Schemas::of(&now.engines), Secrets::of(&now.engines));
+        for (task, pointer) in tasks {
+            schemas.check_task(task, &secrets).map_err(|invalid| invalid.at(pointer))?;
         }
         Ok(())
     }

@@ -40,6 +40,7 @@ pub async fn registered_instance_is_listed(db: &dyn TestDatabase) {
     new.classes.insert("often".into(), options);
     let options = TaskOptions::default().queue("slow").priority(-4).retry(RetryRule::never());
     new.classes.insert("never".into(), options);
+    new.classes.insert("typed".into(), TaskOptions::default().schema(schema()));
     let id = fixture.store.register(&new).await.expect("register");
 
     let lives = Fixture::open(db).await.instances(Some(&new.name)).await;
@@ -57,6 +58,47 @@ pub async fn registered_instance_is_listed(db: &dyn TestDatabase) {
     assert_eq!((row.stopped_at, row.lost_at, row.held), (None, None, 0));
     assert!(row.heartbeat_age < Duration::from_secs(10), "{row:?}");
     assert!(row.is_alive());
+}
+
+fn schema() -> serde_json::Value {
+    serde_json::json!({
+        "type": "object",
+        "title": "Ünïcode \"quoted\"",
+        "properties": {"width": {"type": "integer", "minimum": 0.5, "maximum": 1_000_000_000_000_i64}},
+        "required": ["width"],
+        "additionalProperties": false,
+    })
+}
+
+/// The schemas of a class are stored as long as the engine has not ended. Its other options
+/// stay: they are needed to recover its tasks, and to keep secrets.
+pub async fn schemas_end_with_their_engine(db: &dyn TestDatabase) {
+    let fixture = Fixture::open(db).await;
+    let typed = TaskOptions::default().schema(schema());
+    let secret = TaskOptions::default().priority(3).secret(["card"]);
+    let of = |name: &str| NewInstance {
+        classes: [
+            ("typed", &typed),
+            ("both", &secret.clone().schema(schema())),
+            ("plain", &secret),
+        ]
+        .map(|(name, options)| (name.to_owned(), options.clone()))
+        .into(),
+        ..new_instance(name)
+    };
+    let stopped = fixture.register(of("stopped")).await;
+    let lost = fixture.register(with_expired_lease(of("lost"))).await;
+    for name in ["stopped", "lost"] {
+        let row = fixture.instances(Some(name)).await.remove(0);
+        assert_eq!(row.classes, of(name).classes, "{name}");
+    }
+    stopped.unregister().await;
+    assert!(fixture.declare_lost(lost.id).await);
+    for name in ["stopped", "lost"] {
+        let row = fixture.instances(Some(name)).await.remove(0);
+        assert_eq!(row.classes["typed"], TaskOptions::default(), "{name}");
+        assert_eq!((&row.classes["both"], &row.classes["plain"]), (&secret, &secret), "{name}");
+    }
 }
 
 /// A process of this machine that no longer exists is reported at once, regardless of its

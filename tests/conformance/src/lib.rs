@@ -299,6 +299,7 @@ macro_rules! suite {
             }
             instances {
                 registered_instance_is_listed
+                schemas_end_with_their_engine
                 gone_process_is_reported_at_once
                 instance_name_is_unique_while_live
                 heartbeat_renews_lease

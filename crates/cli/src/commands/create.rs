@@ -11,6 +11,7 @@ use task_engine_core::dependency::{DependencyCondition, InvalidFlow, NewFlow};
 use task_engine_core::display::{capitalize, clock_and_relative, count, span};
 use task_engine_core::instance::InstanceRow;
 use task_engine_core::parse::duration_with_unit;
+use task_engine_core::secret::Secrets;
 use task_engine_core::suggest::nearest;
 use task_engine_core::task::Due;
 use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
@@ -23,7 +24,7 @@ use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables::{self, ConfigPurpose};
-use crate::parameters;
+use crate::parameters::{self, CheckArgs};
 use crate::times::{duration, future_time};
 
 /// Create a task, or many
@@ -89,6 +90,8 @@ pub(crate) struct Arguments {
     /// The W3C trace context that it is created under
     #[arg(long, value_name = "TRACEPARENT")]
     traceparent: Option<String>,
+    #[command(flatten)]
+    check: CheckArgs,
     /// Do not create or update the tables
     #[arg(long)]
     no_migrate: bool,
@@ -189,9 +192,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             console.message(format_args!("Applied migration {applied}"));
         }
     }
-    let known = task_engine_operations::redaction::secrets(&*store).await?.of_class(&args.class);
+    let engines = store.instances(None).await?;
+    let known = Secrets::of(&engines).of_class(&args.class);
     parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;
     task = task.secret(&known).map_err(|error| CliError::Usage(error.to_string()))?;
+    args.check.check(console, &engines, [(&task, String::new())])?;
     if !dependencies.is_empty() {
         let flow = NewFlow::of_task(task, &dependencies).map_err(invalid_flow)?;
         let created = store.create_flow(&flow).await.map_err(flow_error)?;
@@ -200,7 +205,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         console.message(format_args!("Created 1 task, which starts after {after}{due}:"));
         print_ids(&created.ids, console.results())?;
         let wanted = Requirements { class: &args.class, queue: &queue, priority };
-        return print_obstacles(console, &*store, wanted, 1).await;
+        return print_obstacles(console, &*store, &engines, wanted, 1).await;
     }
     let tasks = vec![task; usize::try_from(args.count).unwrap_or(1)];
     let creations = store.create_each(&tasks).await?;
@@ -224,7 +229,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let ids: Vec<TaskId> = creations.into_iter().map(Creation::id).collect();
     print_ids(&ids, console.results())?;
     let wanted = Requirements { class: &args.class, queue: &queue, priority };
-    print_obstacles(console, &*store, wanted, ids.len()).await
+    print_obstacles(console, &*store, &engines, wanted, ids.len()).await
 }
 
 /// Refuses what cannot be created, before a database is opened.
@@ -252,6 +257,7 @@ fn invalid_flow(error: InvalidFlow) -> CliError {
 async fn print_obstacles(
     console: &Console,
     store: &dyn Store,
+    engines: &[InstanceRow],
     wanted: Requirements<'_>,
     created: usize,
 ) -> Result<(), CliError> {
@@ -260,12 +266,11 @@ async fn print_obstacles(
         let text = reason(why, now.timestamp(), now.time_zone());
         capitalize(&escape(&text))
     };
-    let engines = store.instances(None).await?;
-    if let Some(why) = no_candidate(wanted, &engines) {
+    if let Some(why) = no_candidate(wanted, engines) {
         let they = if created == 1 { "it" } else { "they" };
         console.message(format_args!("{}; {they} will wait until that changes.", sentence(&why)));
     }
-    if let Some(meant) = similar_class(wanted.class, &engines)? {
+    if let Some(meant) = similar_class(wanted.class, engines)? {
         console.message(format_args!(
             "Did you mean {}? If so, cancel what was created and create it again.",
             escape(&meant)

@@ -11,7 +11,7 @@ use task_engine_operations::{OperationOutcome, redaction};
 use crate::console::{Console, now, quoted};
 use crate::error::CliError;
 use crate::operations::operator;
-use crate::parameters;
+use crate::parameters::{self, CheckArgs};
 use crate::times::DueArgs;
 
 /// Change a waiting task: parameters, time, priority or queue
@@ -36,6 +36,8 @@ pub(crate) struct Arguments {
     /// The queue it waits in
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
+    #[command(flatten)]
+    check: CheckArgs,
 }
 
 const EXAMPLES: &str = r#"Examples:
@@ -43,11 +45,11 @@ const EXAMPLES: &str = r#"Examples:
   task-engine edit 17 --priority 5 --queue urgent"#;
 
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    let id = args.id;
+    let (id, check) = (args.id, args.check);
     let edit = wanted(console, args)?;
     let store = console.open().await?;
     let before = store.task(id).await?;
-    operator(&store).edit(id, edit.clone()).await?;
+    check.apply(operator(&store)).edit(id, edit.clone()).await?;
     let mut out = console.results();
     writeln!(out, "task {id} {}", OperationOutcome::Changed.text())?;
     out.flush()?;

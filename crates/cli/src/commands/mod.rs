@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod cancel;
 pub(crate) mod check;
+pub(crate) mod classes;
 pub(crate) mod completions;
 pub(crate) mod create;
 pub(crate) mod demo;
@@ -32,6 +33,7 @@ pub(crate) mod tasks;
 pub(crate) mod tokens;
 pub(crate) mod top;
 pub(crate) mod trace;
+pub(crate) mod types;
 pub(crate) mod verify;
 pub(crate) mod wait;
 pub(crate) mod web;

@@ -22,6 +22,7 @@ use task_engine::{RetryRule, Schedule, TaskOptions};
 use task_engine_core::json::{BYTES_MAX, Json};
 use task_engine_core::progress::LINES_MAX;
 use task_engine_core::queue::check_queue_name;
+use task_engine_core::schema::Schema;
 use task_engine_core::secret;
 use task_engine_core::suggest::nearest;
 use task_engine_core::task::NAME_BYTES_MAX;
@@ -159,6 +160,7 @@ impl Executable {
         options.priority = self.priority;
         options.secret.clone_from(&self.secret);
         options.limits.clone_from(&self.limits);
+        options.schema = self.schema.as_ref().map(Schema::from);
         options
     }
 }

@@ -105,6 +105,9 @@ impl DocumentRun {
                 let name = file_name(code).unwrap_or_default();
                 fs::write(self.sandbox.path(name), code).unwrap();
             }
+            "python" if code.starts_with("# mailer.py\n") => {
+                fs::write(self.sandbox.path("mailer.py"), code).unwrap();
+            }
             "rust" if code.contains("connect(\"sqlite:tasks.db\")") => self.start_greeter(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
                 let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;

@@ -29,6 +29,7 @@ mod queues;
 mod recovery;
 mod rights;
 mod schedules_survive_kills;
+mod schemas;
 mod secrets;
 mod servers;
 mod statistics;

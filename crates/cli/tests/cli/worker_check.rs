@@ -186,6 +186,22 @@ fn silent_worker_is_found() {
 }
 
 #[test]
+fn endless_lines_are_refused() {
+    let sandbox = sandbox();
+    let announcement = r#"{"protocol":1,"classes":[{"class":"x"}]}"#;
+    for (line, problem) in [
+        (r#"{"id":"zzz","result":1}"#, "it sent a line about \"zzz\", which it does not have"),
+        (r#"{"id":"1.1","log":"x"}"#, "it sent more than 50000 lines instead of an answer"),
+        ("x", "it printed a line that is not a JSON object: \"x\\n\""),
+    ] {
+        let command = format!("echo '{announcement}'; yes '{line}'");
+        let checked = sandbox.run(&["check", "--worker", &command]);
+        assert_eq!(checked.code, Some(6), "{checked:?}");
+        assert!(checked.out.contains(problem), "{checked:?}");
+    }
+}
+
+#[test]
 fn missing_program_is_named() {
     let sandbox = sandbox();
     let checked = sandbox.run(&["check", "--worker", "./nothing-of-this-name"]);

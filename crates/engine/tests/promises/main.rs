@@ -18,6 +18,7 @@ mod isolation;
 mod keeps_secrets;
 mod limits;
 mod progress_and_logs;
+mod publishes_schemas;
 mod rollups;
 mod runs_tasks;
 mod rust_api;

@@ -77,15 +77,24 @@ SELECT
    FROM task_engine.schedules s) AS next_schedule_us;
 
 -- name: unregister
+-- Only the schemas of live engines count. The row may stay for years, because of its secrets.
 WITH awake AS (DELETE FROM task_engine.idle_claimers WHERE instance_id = $1)
-UPDATE task_engine.instances SET stopped_at = clock_timestamp()
+UPDATE task_engine.instances SET stopped_at = clock_timestamp(),
+  classes = CASE WHEN jsonb_typeof(classes) = 'object' AND classes @? '$.*.schema'
+    THEN (SELECT jsonb_object_agg(key,
+      CASE jsonb_typeof(value) WHEN 'object' THEN value - 'schema' ELSE value END) FROM jsonb_each(classes))
+    ELSE classes END
 WHERE id = $1 AND stopped_at IS NULL AND lost_at IS NULL;
 
 -- name: declare_lost
 -- The row lock and the check again after it make one of "lost" and "heartbeat"
 -- win; the other changes nothing.
 WITH lost AS (
-  UPDATE task_engine.instances SET lost_at = clock_timestamp()
+  UPDATE task_engine.instances SET lost_at = clock_timestamp(),
+    classes = CASE WHEN jsonb_typeof(classes) = 'object' AND classes @? '$.*.schema'
+      THEN (SELECT jsonb_object_agg(key,
+      CASE jsonb_typeof(value) WHEN 'object' THEN value - 'schema' ELSE value END) FROM jsonb_each(classes))
+      ELSE classes END
   WHERE id = $1 AND stopped_at IS NULL AND lost_at IS NULL
     AND ($2 OR heartbeat_at + lease < clock_timestamp())
   RETURNING id

@@ -48,16 +48,33 @@ WHERE id IN (SELECT instance_id FROM task_engine_claims)
 ORDER BY id;
 
 -- name: instance_stop
--- Ends a session in good order; an ended one stays as it is. By its key.
+-- Ends a session in good order; an ended one stays as it is. By its key. Only the schemas
+-- of live engines count. The row may stay for years, because of its secrets.
 UPDATE task_engine_instances
-SET stopped_at = ?2
+SET
+    stopped_at = ?2,
+    classes = CASE
+        WHEN classes LIKE '%"schema":%' AND json_valid(classes) THEN (
+            SELECT json_group_object(key, json_remove(value, '$.schema'))
+            FROM json_each(classes)
+        )
+        ELSE classes
+    END
 WHERE id = ?1 AND stopped_at IS NULL AND lost_at IS NULL;
 
 -- name: instance_lose
 -- Ends a session whose lease has expired, or whose process is known to have ended (?3).
 -- A heartbeat that came first wins. By its key.
 UPDATE task_engine_instances
-SET lost_at = ?2
+SET
+    lost_at = ?2,
+    classes = CASE
+        WHEN classes LIKE '%"schema":%' AND json_valid(classes) THEN (
+            SELECT json_group_object(key, json_remove(value, '$.schema'))
+            FROM json_each(classes)
+        )
+        ELSE classes
+    END
 WHERE id = ?1
     AND stopped_at IS NULL
     AND lost_at IS NULL

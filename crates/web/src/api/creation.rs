@@ -14,6 +14,7 @@ use task_engine_operations::definition::{TASK_FIELDS, task};
 use task_engine_operations::schedules::creation_outcome;
 
 use super::body::{Body, Object, canonical_with, kind, list};
+use super::query::Query;
 use crate::access::Actor;
 use crate::app::App;
 use crate::error::ApiError;
@@ -38,12 +39,17 @@ pub(super) async fn create(
     State(app): State<App>,
     actor: Actor,
     headers: HeaderMap,
+    query: Query,
     body: Body,
 ) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?;
+    let check = query.checks_parameters()?;
     let requested = read(&body)?;
     let pointers = requested.iter().map(|it| (&it.task, format!("{}/parameters", it.pointer)));
     app.check_placeholders(pointers).await?;
+    if check {
+        app.check_parameters(requested.iter().map(|it| (&it.task, it.pointer.as_str()))).await?;
+    }
     let new = match key {
         None => NewTasks { tasks: requested.into_iter().map(|it| it.task).collect(), marks: None },
         Some(key) => {

@@ -32,13 +32,19 @@ pub(super) async fn create(
     State(app): State<App>,
     actor: Actor,
     headers: HeaderMap,
+    query: Query,
     body: Body,
 ) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?.map(str::to_owned);
+    let check = query.checks_parameters()?;
     let definition = FlowDefinition::read(body.value()?)?;
     let pointers =
         definition.tasks.iter().map(|it| (&it.task, format!("{}/parameters", it.pointer)));
     app.check_placeholders(pointers).await?;
+    if check {
+        let tasks = definition.tasks.iter().map(|it| (&it.task, it.pointer.as_str()));
+        app.check_parameters(tasks).await?;
+    }
     let mark = match &key {
         Some(_) => Some(mark(&app, &definition).await?),
         None => None,

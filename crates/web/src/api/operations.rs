@@ -12,7 +12,7 @@ use task_engine_operations::tasks::{FindOptions, Selection, TaskOperation};
 use task_engine_operations::{Actor, OperationReport};
 
 use super::body::{Body, ChangeReason, Object};
-use super::query::{PathName, PathTask};
+use super::query::{PathName, PathTask, Query};
 use super::tasks::Listed;
 use super::times::{duration, time};
 use crate::app::App;
@@ -52,8 +52,10 @@ pub(super) async fn edit(
     State(app): State<App>,
     actor: Actor,
     PathTask(id): PathTask,
+    query: Query,
     body: Body,
 ) -> Result<JsonResponse<OperationReport>, ApiError> {
+    let check = query.checks_parameters()?;
     let known = ["parameters", "queue", "priority", "scheduled_at", "after", "reason"];
     let object = body.object(&known)?;
     let queue = object.text("queue")?;
@@ -79,12 +81,9 @@ pub(super) async fn edit(
         ));
     }
     let reason = object.reason()?;
-    perform(
-        &app,
-        &actor,
-        reason.as_deref(),
-        |operator| async move { operator.edit(id, edit).await },
-    )
+    perform(&app, &actor, reason.as_deref(), |operator| async move {
+        operator.checking_parameters(check).edit(id, edit).await
+    })
     .await
     .map(JsonResponse)
 }

@@ -85,6 +85,17 @@ impl Query {
         }
     }
 
+    /// Whether parameters are checked by the schemas of classes: unless `check=false`, the
+    /// only parameter.
+    pub(super) fn checks_parameters(self) -> Result<bool, ApiError> {
+        let query = self.with(&["check"])?;
+        match query.text("check") {
+            None | Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(invalid("check", other, "write true or false")),
+        }
+    }
+
     /// The filter, if the role of the actor allows it.
     pub(super) async fn filter(&self, app: &App, actor: &Actor) -> Result<Filter, ApiError> {
         let text = self.text("filter").unwrap_or_default();

@@ -183,15 +183,17 @@ async fn read(
 pub(super) async fn create(
     State(app): State<App>,
     actor: Actor,
+    query: Query,
     body: Body,
 ) -> Result<(StatusCode, JsonResponse<OperationReport>), ApiError> {
+    let check = query.checks_parameters()?;
     let fields: Vec<&str> = FIELDS.into_iter().chain(["name"]).collect();
     let object = body.object(&fields)?;
     let (schedule, task) = read(&app, &object, object.required_text("name")?).await?;
     app.check_placeholders([(&task, "/parameters".to_owned())]).await?;
     let reason = object.reason()?;
     let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
-        operator.add_schedule(&schedule).await
+        operator.checking_parameters(check).add_schedule(&schedule).await
     })
     .await?;
     Ok((StatusCode::CREATED, JsonResponse(report)))
@@ -202,8 +204,10 @@ pub(super) async fn write(
     State(app): State<App>,
     actor: Actor,
     PathName(name): PathName,
+    query: Query,
     body: Body,
 ) -> Result<(StatusCode, JsonResponse<OperationReport>), ApiError> {
+    let check = query.checks_parameters()?;
     let object = body.object(&FIELDS)?;
     let (schedule, task) = read(&app, &object, name.clone()).await?;
     let reason = object.reason()?;
@@ -213,6 +217,7 @@ pub(super) async fn write(
     }
     let definition = schedule.definition().map_err(ScheduleError::from)?;
     let report = perform(&app, &actor, reason.as_deref(), |operator| async move {
+        let operator = operator.checking_parameters(check);
         if is_new {
             operator.add_schedule(&schedule).await
         } else {

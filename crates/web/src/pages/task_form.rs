@@ -7,7 +7,9 @@ use maud::{Markup, html};
 use task_engine_core::json::InvalidJson;
 use task_engine_core::json::Json;
 use task_engine_core::parse;
+use task_engine_core::schema::Schema;
 use task_engine_core::task::Due;
+use task_engine_operations::schemas::outline;
 
 use super::operations::FormFields;
 use super::tasks::KnownNames;
@@ -20,11 +22,62 @@ pub(crate) struct FormError {
     pub(crate) why: String,
     /// The invalid line, and a mark below the position.
     pub(crate) excerpt: Option<String>,
+    /// Whether the parameters do not fit the schema of the class, which can be ignored.
+    pub(crate) by_schema: bool,
 }
 
 impl FormError {
     pub(crate) fn new(field: &'static str, why: &(impl ToString + ?Sized)) -> Self {
-        Self { field, why: why.to_string(), excerpt: None }
+        Self { field, why: why.to_string(), excerpt: None, by_schema: false }
+    }
+
+    /// The parameters do not fit the schema of the class.
+    pub(crate) fn by_schema(why: &(impl ToString + ?Sized)) -> Self {
+        Self { by_schema: true, ..Self::new("parameters", why) }
+    }
+}
+
+/// Whether parameters are checked by the schema of the class: the user may have said no.
+pub(crate) fn checks_parameters(fields: &FormFields) -> bool {
+    fields.get("check") != Some("no")
+}
+
+/// The box to ignore the schema, once it was in the way.
+pub(crate) fn check_box(fields: Option<&FormFields>, error: Option<&FormError>) -> Markup {
+    let checked = fields.is_some_and(|fields| !checks_parameters(fields));
+    html! {
+        @if checked || error.is_some_and(|error| error.by_schema) {
+            label .wide .check {
+                input type="checkbox" name="check" value="no" checked[checked];
+                " Ignore the schema of the class"
+            }
+        }
+    }
+}
+
+/// What the schema of a class says about the parameters.
+pub(crate) fn schema_of(schema: &Schema) -> Markup {
+    let fields = outline::fields(schema);
+    let text = serde_json::to_string_pretty(schema.as_value()).unwrap_or_default();
+    html! {
+        div .wide #schema {
+            @if !fields.is_empty() {
+                table .stack {
+                    caption { "Fields of the parameters" }
+                    thead { tr { th { "Field" } th { "Type" } th { "Description" } } }
+                    tbody {
+                        @for field in &fields {
+                            tr {
+                                td { code { (field.name) } @if field.required { " " strong { "required" } } }
+                                td { (field.kind) }
+                                td .schema-text { (field.description) }
+                            }
+                        }
+                    }
+                }
+            }
+            details .raw { summary { "JSON Schema" } pre { (text) } }
+        }
     }
 }
 
@@ -39,6 +92,7 @@ pub(crate) fn parameters(text: &str) -> Result<Json, FormError> {
         field: "parameters",
         why: bad.to_string(),
         excerpt: excerpt(text, &bad),
+        by_schema: false,
     })
 }
 
@@ -53,6 +107,7 @@ pub(crate) fn payload(text: &str) -> Result<Json, FormError> {
         field: "payload",
         why: bad.to_string(),
         excerpt: excerpt(text, &bad),
+        by_schema: false,
     })
 }
 

@@ -19,3 +19,4 @@ mod paging;
 mod protection;
 mod read_only;
 mod roles;
+mod schemas;

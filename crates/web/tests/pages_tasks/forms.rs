@@ -43,6 +43,67 @@ async fn form_creates_a_task() {
     assert!(!audit.iter().any(|entry| entry.detail.as_str().contains("19706")), "may be secret");
 }
 
+#[tokio::test]
+async fn form_shows_and_checks_the_schema() {
+    let site = Site::open().await;
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "to": {"type": "string", "description": "<b>Who</b> gets it"},
+            "copies": {"type": "integer", "default": 2},
+        },
+        "required": ["to"],
+    });
+    site.engine_with_schema("send <mail>", schema).await;
+    let page = site.get("/tasks/new").await.ok();
+    has(&page, "href=\"/tasks/new?class=send%20%3Cmail%3E\"");
+    has(&page, "send &lt;mail&gt;</a>");
+    let page = site.get("/tasks/new?class=send+%3Cmail%3E").await.ok();
+    has(&page, "<code>to</code> <strong>required</strong>");
+    has(&page, "&lt;b&gt;Who&lt;/b&gt; gets it");
+    has(&page, "Default: 2.");
+    has(&page, "{\n  &quot;to&quot;: &quot;&quot;\n}");
+    assert!(!page.contains("name=\"check\""), "{page}");
+
+    let with = |parameters| [("class", "send <mail>"), ("parameters", parameters)];
+    let shown = [&with(" {\"to\": 1}")[..], &[("do", "fields")]].concat();
+    let page = site.post("/operations/create", &shown).await.ok();
+    has(&page, "{&quot;to&quot;: 1}");
+    let page = site.post("/operations/create", &with("{\"to\": 1}")).await;
+    assert_eq!(page.status, StatusCode::BAD_REQUEST);
+    has(&page.text, "/to: expected a string, found a number.");
+    has(&page.text, "type=\"checkbox\" name=\"check\" value=\"no\">");
+    let anyway = [&with("{\"to\": 1}")[..], &[("check", "no"), ("then", "created")]].concat();
+    let id = created(site.post("/operations/create", &anyway).await.goes_to());
+
+    let id = id.to_string();
+    has(&site.get(&format!("/tasks/{id}/edit")).await.ok(), "<code>copies</code>");
+    let edit = [("id", id.as_str()), ("parameters", "{\"to\": 2}")];
+    let page = site.post("/operations/edit", &edit).await;
+    assert_eq!(page.status, StatusCode::BAD_REQUEST);
+    has(&page.text, "/to: expected a string");
+    let page = site.post("/operations/edit", &[&edit[..], &[("check", "no")]].concat()).await;
+    assert!(page.goes_to().contains("done="), "{}", page.text);
+
+    let schedule = [
+        ("name", "s"),
+        ("rule", "every 1h"),
+        ("time_zone", "UTC"),
+        ("class", "send <mail>"),
+        ("parameters", "{}"),
+        ("queue", "default"),
+        ("priority", "0"),
+        ("missed", "last"),
+        ("overlap", "allow"),
+        ("jitter", "0s"),
+    ];
+    let page = site.post("/schedules/new", &schedule).await;
+    assert_eq!(page.status, StatusCode::BAD_REQUEST);
+    has(&page.text, "/to: the field is missing");
+    let page = site.post("/schedules/new", &[&schedule[..], &[("check", "no")]].concat()).await;
+    assert!(page.goes_to().contains("done="), "{}", page.text);
+}
+
 /// Without JavaScript, a double click sends a form twice.
 #[tokio::test]
 async fn form_sent_twice_creates_one_task() {

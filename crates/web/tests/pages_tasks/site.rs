@@ -5,13 +5,15 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
+use serde_json::Value;
 use task_engine::sqlite::SqliteStore;
 use task_engine_conformance::fixture::{Fixture, TestEngine, new_instance, with_classes};
 use task_engine_core::attempt::RetryAdvice;
 use task_engine_core::attempt::{AttemptEnd, TaskError};
+use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::retry::RetryRule;
-use task_engine_core::task::{NewTask, TaskId, TaskStatus};
+use task_engine_core::task::{NewTask, TaskId, TaskOptions, TaskStatus};
 use task_engine_store::audit::AuditEntry;
 use task_engine_store::contract::Store;
 use task_engine_test_harness::TestServer;
@@ -97,6 +99,12 @@ impl Site {
         self.fixture
             .register(with_classes(new_instance("web-1"), &[(class, RetryRule::default())]))
             .await
+    }
+
+    /// A live engine that publishes the schema of this class.
+    pub(crate) async fn engine_with_schema(&self, class: &str, schema: Value) {
+        let classes = [(class.to_owned(), TaskOptions::default().schema(schema))].into();
+        self.fixture.register(NewInstance { classes, ..new_instance("web-2") }).await;
     }
 
     /// A task that failed without retry.

@@ -12,6 +12,7 @@ use task_engine_core::attempt::TaskError;
 use task_engine_core::dependency::{FlowCounts, FlowsQuery, NewFlow};
 use task_engine_core::display::{count, span};
 use task_engine_core::flow::FlowTask;
+use task_engine_core::secret::Secrets;
 use task_engine_operations::definition::FlowDefinition;
 use task_engine_operations::fields::parse;
 use task_engine_operations::flows::{self, FlowReport};
@@ -24,7 +25,7 @@ use crate::error::CliError;
 use crate::escape::{escape, summary};
 use crate::executables::{self, ConfigPurpose};
 use crate::json_output::write_json_line;
-use crate::parameters;
+use crate::parameters::{self, CheckArgs};
 use crate::times::duration;
 
 /// Create the tasks of a flow, all or none
@@ -50,6 +51,8 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    check: CheckArgs,
     /// Do not create or update the tables
     #[arg(long)]
     no_migrate: bool,
@@ -89,7 +92,8 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             console.message(format_args!("Applied migration {applied}"));
         }
     }
-    let secrets = task_engine_operations::redaction::secrets(&*store).await?;
+    let engines = store.instances(None).await?;
+    let secrets = Secrets::of(&engines);
     for task in &flow.tasks {
         let known = !secrets.of_class(&task.task.class).is_empty();
         let inside = known
@@ -98,6 +102,9 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         parameters::refuse_placeholders(&task.task.parameters, inside)
             .map_err(|why| CliError::Usage(format!("task {}: {why}", escape(&task.name))))?;
     }
+    let tasks = flow.tasks.iter();
+    let tasks = tasks.map(|task| (&task.task, format!("task {}: ", escape(&task.name))));
+    args.check.check(console, &engines, tasks)?;
     flows::prepare(&mut flow, None, &secrets)?;
     let created = store.create_flow(&flow).await.map_err(flow_error)?;
     let report = FlowReport::of(&flow, &created);

@@ -18,7 +18,7 @@ use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables;
 use crate::operations::operator;
-use crate::parameters;
+use crate::parameters::{self, CheckArgs};
 use crate::times::duration;
 
 /// Add a schedule
@@ -57,6 +57,8 @@ pub(crate) struct AddArguments {
     /// Let each task wait for up to so long after its time, at random
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     jitter: Duration,
+    #[command(flatten)]
+    check: CheckArgs,
 }
 
 const EXAMPLES: &str = r#"Examples:
@@ -98,6 +100,8 @@ pub(crate) struct SetArguments {
     /// Let each task wait for up to so long after its time, at random
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     jitter: Option<Duration>,
+    #[command(flatten)]
+    check: CheckArgs,
 }
 
 /// Stop a schedule from firing until it is resumed
@@ -147,7 +151,8 @@ pub(super) async fn add(console: &Console, args: AddArguments) -> Result<(), Cli
     let inside = !(known.is_empty() && options.secret.is_empty());
     parameters::refuse_placeholders(&task.parameters, inside)?;
     let schedule = schedule.new_task(task.secret(&known).map_err(wrong)?);
-    operator(&store).add_schedule(&schedule).await.map_err(|error| match error {
+    let operator = args.check.apply(operator(&store));
+    operator.add_schedule(&schedule).await.map_err(|error| match error {
         OperationError::Conflict(exists) => {
             CliError::Conflict(format!("{exists}; change it with `schedules set`"))
         }
@@ -180,7 +185,7 @@ pub(super) async fn set(console: &Console, args: SetArguments) -> Result<(), Cli
         definition.jitter = args.jitter.unwrap_or(definition.jitter);
         definition
     };
-    operator(&store).set_schedule(&args.name, change).await?;
+    args.check.apply(operator(&store)).set_schedule(&args.name, change).await?;
     print_next(console, &*store, &args.name, OperationOutcome::Changed).await
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use task_engine_core::display::{brief, span};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStdout;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -23,11 +23,15 @@ const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A result, as JSON, and the rest of its line.
 const LINE_BYTES_MAX: usize = task_engine_core::json::BYTES_MAX + ENVELOPE_BYTES;
 const SHOWN_CHARS: usize = 200;
+/// How many lines are read before they are wanted. A worker that sends without end waits.
+const LINES_AHEAD: usize = 1000;
+/// How many lines may come before an answer, or about other tasks meanwhile.
+const LINES_MAX: usize = 50_000;
 
 /// A running worker.
 pub(super) struct Dialogue {
     control: ProcessControl,
-    lines: UnboundedReceiver<Result<Value, String>>,
+    lines: Receiver<Result<Value, String>>,
     ending: Option<JoinHandle<ProcessEnd>>,
     log: JoinHandle<LogTail>,
     /// Lines about other tasks than the one that was waited for.
@@ -52,7 +56,7 @@ impl Dialogue {
         });
         let mut output = BufReader::new(stdout);
         let announced = timeout(ANNOUNCEMENT_TIMEOUT, announcement::read(&mut output)).await;
-        let (send, lines) = mpsc::unbounded_channel();
+        let (send, lines) = mpsc::channel(LINES_AHEAD);
         let mut dialogue = Self {
             control,
             lines,
@@ -138,11 +142,20 @@ impl Dialogue {
                         shown(&line)
                     ));
                 }
+                Some(of) if !self.has_given(of) => {
+                    return Err(format!("it sent a line about {of:?}, which it does not have"));
+                }
+                Some(_) if self.waiting.len() == LINES_MAX => return Err(too_many_lines()),
                 Some(_) => self.waiting.push_back(line),
                 // Its concurrency, for example.
                 None => {}
             }
         }
+    }
+
+    fn has_given(&self, id: &str) -> bool {
+        let number = id.strip_suffix(".1").and_then(|number| number.parse::<i64>().ok());
+        number.is_some_and(|number| (1..=self.tasks).contains(&number))
     }
 
     /// The answer of an attempt, after its log and progress lines, which are returned, too.
@@ -160,6 +173,9 @@ impl Dialogue {
             }
             if !has("log") && !has("progress") {
                 return Err(format!("it sent a line without a meaning: {}", shown(&line)));
+            }
+            if before.len() == LINES_MAX {
+                return Err(too_many_lines());
             }
             before.push(line);
         }
@@ -222,13 +238,17 @@ impl Dialogue {
     }
 }
 
+fn too_many_lines() -> String {
+    format!("it sent more than {LINES_MAX} lines instead of an answer")
+}
+
 pub(super) fn shown(line: &Value) -> String {
     brief(&line.to_string(), SHOWN_CHARS)
 }
 
 async fn read_lines(
     mut output: BufReader<ChildStdout>,
-    send: mpsc::UnboundedSender<Result<Value, String>>,
+    send: Sender<Result<Value, String>>,
 ) {
     loop {
         let mut line = Vec::new();
@@ -251,7 +271,7 @@ async fn read_lines(
         } else {
             Err(format!("it sent a line without an end, or of more than {LINE_BYTES_MAX} bytes"))
         };
-        if send.send(value).is_err() {
+        if send.send(value).await.is_err() {
             return;
         }
     }

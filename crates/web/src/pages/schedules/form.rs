@@ -35,6 +35,8 @@ pub(super) struct ScheduleForm {
     pub(super) missed_max: String,
     pub(super) overlap: String,
     pub(super) jitter: String,
+    /// Whether the parameters are not checked by the schema of the class.
+    pub(super) ignores_schema: bool,
 }
 
 /// An existing schedule, with and without its secrets.
@@ -62,6 +64,7 @@ impl Default for ScheduleForm {
             missed_max: Missed::ALL_DEFAULT.to_string(),
             overlap: Overlap::default().to_string(),
             jitter: "0s".to_owned(),
+            ignores_schema: false,
         }
     }
 }
@@ -82,6 +85,7 @@ impl ScheduleForm {
             missed_max: text("missed_max").trim().to_owned(),
             overlap: text("overlap"),
             jitter: text("jitter").trim().to_owned(),
+            ignores_schema: text("check") == "no",
         }
     }
 
@@ -105,6 +109,7 @@ impl ScheduleForm {
             missed_max: missed_max.to_string(),
             overlap: definition.overlap.to_string(),
             jitter: format!("{jitter:#}"),
+            ignores_schema: false,
         }
     }
 
@@ -234,7 +239,12 @@ fn jitter(text: &str) -> Result<Duration, String> {
 /// The error of a refused change, by field.
 pub(super) fn field_errors_of(problem: &ApiError) -> FieldErrors {
     let is_name = problem.status == axum::http::StatusCode::CONFLICT;
-    FieldErrors::from([(if is_name { "name" } else { "" }, problem.detail.clone())])
+    let field = match &problem.pointer {
+        Some(pointer) if pointer.starts_with("/parameters") => "parameters",
+        _ if is_name => "name",
+        _ => "",
+    };
+    FieldErrors::from([(field, problem.detail.clone())])
 }
 
 #[cfg(test)]

@@ -135,9 +135,11 @@ async fn write(
         Err(errors) => (StatusCode::BAD_REQUEST, errors),
         Ok(schedule) => {
             let is_new = matches!(edited, EditedSchedule::New);
+            let check = !form.ignores_schema;
             let definition = schedule.definition().map_err(ScheduleError::from)?;
             let written =
                 perform(app, &viewer.actor, fields.get("reason"), |operator| async move {
+                    let operator = operator.checking_parameters(check);
                     if is_new {
                         operator.add_schedule(&schedule).await
                     } else {
@@ -222,6 +224,12 @@ fn fields_of(edited: &EditedSchedule, form: &ScheduleForm, errors: &FieldErrors)
                 textarea name="parameters" rows="5" spellcheck="false"
                          aria-invalid=[errors.get("parameters").map(|_| "true")] { "\n" (form.parameters) }
                 (under(errors, "parameters", "a JSON object"))
+            }
+            @if form.ignores_schema || errors.contains_key("parameters") {
+                label .wide .check {
+                    input type="checkbox" name="check" value="no" checked[form.ignores_schema];
+                    " Ignore the schema of the class"
+                }
             }
             (choice("missed", "Missed slots", &form.missed, errors, &[
                 ("last", one::missed_text(Missed::Last)),

@@ -5,14 +5,19 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use task_engine_core::change::Edit;
-use task_engine_core::task::{TaskDetails, TaskStatus};
+use task_engine_core::task::{NewTask, TaskDetails, TaskStatus};
+use task_engine_operations::OperationError;
 use task_engine_operations::redaction::RedactedTask;
+use task_engine_operations::schemas::Schemas;
 
 use super::{ApiError, App, TaskId, Viewer, id_of};
 use crate::access::Actor;
 use crate::json_tree::SHOWN_BYTES_MAX;
+use crate::operation::sentence;
 use crate::pages::operations::{FormFields, perform_and_return};
-use crate::pages::task_form::{self, FormError, FormField, lists, parameters_field};
+use crate::pages::task_form::{
+    self, FormError, FormField, check_box, lists, parameters_field, schema_of,
+};
 use crate::pages::tasks::KnownNames;
 use crate::{layout, parts};
 
@@ -37,7 +42,7 @@ pub(super) async fn edit(
     let now = app.cache.now().await?.stats.at;
     let edit = match changes(&app, &fields, &task, now) {
         Ok(edit) => match app.with_secrets_restored(id, edit).await {
-            Ok(edit) => Ok(edit),
+            Ok(edit) => unfit(&app, &fields, &task, &edit).await?.map_or(Ok(edit), Err),
             Err(error) if error.pointer.is_some() => {
                 Err(FormError::new("parameters", &error.detail))
             }
@@ -47,8 +52,9 @@ pub(super) async fn edit(
     };
     match edit {
         Ok(edit) => {
+            let check = task_form::checks_parameters(&fields);
             perform_and_return(&app, &actor, &fields, |operator| async move {
-                operator.edit(id, edit).await
+                operator.checking_parameters(check).edit(id, edit).await
             })
             .await
         }
@@ -56,6 +62,26 @@ pub(super) async fn edit(
             let again = form(&app, &viewer, &task, Some(&fields), Some(&error)).await?;
             Ok((StatusCode::BAD_REQUEST, again).into_response())
         }
+    }
+}
+
+/// Whether new parameters do not fit the schema of the class.
+async fn unfit(
+    app: &App,
+    fields: &FormFields,
+    task: &RedactedTask,
+    edit: &Edit,
+) -> Result<Option<FormError>, ApiError> {
+    let Some(parameters) = edit.parameters.clone().filter(|_| task_form::checks_parameters(fields))
+    else {
+        return Ok(None);
+    };
+    let Ok(mut new) = NewTask::new(task.row.class.as_str(), parameters) else { return Ok(None) };
+    new.context = task.context.clone();
+    match app.check_parameters([(&new, "")]).await {
+        Ok(()) => Ok(None),
+        Err(OperationError::Store(error)) => Err(error.into()),
+        Err(unfit) => Ok(Some(FormError::by_schema(&sentence(&unfit.to_string())))),
     }
 }
 
@@ -102,6 +128,7 @@ async fn form(
 ) -> Result<Markup, ApiError> {
     let now = app.cache.now().await?;
     let known = KnownNames::of(&now);
+    let schemas = Schemas::of(&now.engines);
     let row = &task.row;
     let priority = row.priority.to_string();
     let value = |name: &str, own: &str| -> String {
@@ -132,6 +159,8 @@ async fn form(
                 (lists(&known))
                 div .fields {
                     (parameters_field(&value("parameters", own), hint, error))
+                    (check_box(fields, error))
+                    @if let Some(schema) = schemas.newest(&row.class) { (schema_of(schema)) }
                     (field("queue", "Queue", "Empty: unchanged.", &row.queue, Some("queues")))
                     (field("priority", "Priority", "Higher runs first. Empty: unchanged.", &priority, None))
                     (field("at", "Scheduled at", "2026-12-24 18:00, or the next 18:00. Empty: unchanged.", "", None))
