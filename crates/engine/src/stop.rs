@@ -63,6 +63,12 @@ impl StopHandle {
         self.watch().reached(Phase::Draining).await;
     }
 
+    /// Whether a stop is requested.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        *self.phase.borrow() > Phase::Running
+    }
+
     /// Waits until a stop at once is requested. For a program that runs several engines,
     /// each with a handle of its own.
     pub async fn requested_now(&self) {

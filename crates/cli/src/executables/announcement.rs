@@ -21,7 +21,8 @@ use super::protocol::{self, LineFields, WorkerLine};
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest announcement, with its schemas.
-pub(super) const BYTES_MAX: u64 = 4 * 1024 * 1024;
+pub(super) const BYTES_MAX: u64 = 1024 * 1024;
+const CLASSES_MAX: usize = 1000;
 const VERSION: u64 = 1;
 /// What a worker may set of a class: what the file may set, but not how it is started.
 const CLASS_OPTIONS: [&str; 15] = [
@@ -75,6 +76,9 @@ pub(super) fn parse(fields: &LineFields) -> Result<Announcement, String> {
     let Some(Value::Array(list)) = protocol::value(fields, "classes") else {
         return Err("has no list \"classes\"".to_owned());
     };
+    if list.len() > CLASSES_MAX {
+        return Err(format!("has more than {CLASSES_MAX} classes"));
+    }
     let mut classes = BTreeMap::new();
     for (nth, class) in list.into_iter().enumerate() {
         let (name, class) =
@@ -121,7 +125,7 @@ fn announced_class(class: Value) -> Result<(String, AnnouncedClass), String> {
 }
 
 /// Reads the announcement of a worker: the first line that is not empty. `None` if the
-/// worker ended before; the error completes "it …".
+/// worker ended before; the error is a sentence about it.
 pub(super) async fn read(
     from: &mut (impl AsyncBufRead + Unpin),
 ) -> Result<Option<Announcement>, String> {
@@ -131,7 +135,9 @@ pub(super) async fn read(
         match (&mut *from).take(BYTES_MAX).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return Ok(None),
             Ok(_) if line.last() != Some(&b'\n') && line.len() as u64 >= BYTES_MAX => {
-                return Err(format!("announced itself by a line of more than {BYTES_MAX} bytes"));
+                return Err(format!(
+                    "it announced itself by a line of more than {BYTES_MAX} bytes"
+                ));
             }
             Ok(_) => {}
         }
@@ -142,9 +148,7 @@ pub(super) async fn read(
             Err("sent another line before its announcement, {\"protocol\": 1, \"classes\": …}"
                 .to_owned())
         }
-        Err(malformed) => {
-            Err(malformed.why.strip_prefix("it ").unwrap_or(&malformed.why).to_owned())
-        }
+        Err(malformed) => Err(malformed.why),
     }
 }
 
@@ -205,7 +209,7 @@ pub(super) async fn ask(worker: &Worker) -> Result<Announcement, String> {
                 tail.last().map_or_else(String::new, |last| format!("; its last log line: {last}"));
             Err(format!("it ended before it had announced its classes ({how}){last}"))
         }
-        Ok(Err(why)) => Err(format!("it {why}")),
+        Ok(Err(why)) => Err(why),
         Err(_) => Err(format!(
             "it did not announce its classes within {}; list them in task-engine.toml: classes = [\"NAME\"]",
             span(ANNOUNCEMENT_TIMEOUT)

@@ -451,9 +451,9 @@ impl Checker<'_> {
                 self.error(span, message);
             }
         }
-        if table.command.is_none() && self.announces {
+        let is_create = self.purpose == ConfigPurpose::Create;
+        if table.command.is_none() && (self.announces || is_create) {
             // A worker announces it: until then, nothing is known of its program.
-            let is_create = self.purpose == ConfigPurpose::Create;
             return is_create.then(|| ExecutableMode::Once(Program::default()));
         }
         let program = self.program(

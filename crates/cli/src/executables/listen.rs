@@ -4,8 +4,9 @@
 mod address;
 mod session;
 
+use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::address::ListenAddress;
 use self::session::{ConnectionEnd, serve};
@@ -31,10 +33,10 @@ use crate::escape::escape;
 const TOKEN_VARIABLE: &str = "TASK_ENGINE_LISTEN_TOKEN";
 /// How many workers may be connected. Each has two threads here, and a row that sends
 /// heartbeats.
-const CONNECTIONS_MAX: usize = 500;
-/// How many connections may be in their handshake: each may send a long line before it
-/// is known to be a worker.
-const HANDSHAKES_MAX: usize = 50;
+const SESSIONS_MAX: usize = 500;
+/// How many connections may be in their handshake. A worker announces itself at once, so
+/// that the oldest are closed for new ones.
+const HANDSHAKES_MAX: usize = 100;
 const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an error of `accept`, which is a shortage of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -70,6 +72,8 @@ struct Shared {
     /// Required of TCP connections.
     token: Option<String>,
     stop: StopHandle,
+    /// A permit for each session.
+    sessions: Arc<Semaphore>,
 }
 
 /// A bound address.
@@ -160,8 +164,11 @@ impl Listener {
         stop: StopHandle,
     ) -> Stopped {
         let token = self.token.clone();
-        let shared = Arc::new(Shared { engine, options, token, stop: stop.clone() });
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let permits = Arc::new(Semaphore::new(SESSIONS_MAX));
+        let stopping = stop.clone();
+        let shared = Shared { engine, options, token, stop: stopping, sessions: permits };
+        let shared = Arc::new(shared);
+        let mut handshakes: VecDeque<CancellationToken> = VecDeque::new();
         let mut sessions: JoinSet<Stopped> = JoinSet::new();
         let mut all = Stopped::default();
         loop {
@@ -171,7 +178,7 @@ impl Listener {
                     add(&mut all, ended.unwrap_or_default());
                     continue;
                 }
-                accepted = self.accept(), if sessions.len() < CONNECTIONS_MAX => accepted,
+                accepted = self.accept() => accepted,
             };
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
@@ -181,24 +188,41 @@ impl Listener {
                     continue;
                 }
             };
-            let (shared, tls, handshakes) = (shared.clone(), self.tls.clone(), handshakes.clone());
+            handshakes.retain(|handshake| !handshake.is_cancelled());
+            if handshakes.len() == HANDSHAKES_MAX
+                && let Some(oldest) = handshakes.pop_front()
+            {
+                oldest.cancel();
+            }
+            let handshake = CancellationToken::new();
+            handshakes.push_back(handshake.clone());
+            let (shared, tls) = (shared.clone(), self.tls.clone());
             sessions.spawn(async move {
-                let handshake = handshakes.acquire_owned().await.ok();
                 let served = match (stream, tls) {
                     (Stream::Unix(stream), _) => {
-                        serve(stream, &peer, false, &shared, handshake).await
+                        serve(stream, &peer, false, &shared, handshake.clone()).await
                     }
                     (Stream::Tcp(stream), None) => {
-                        serve(stream, &peer, true, &shared, handshake).await
+                        serve(stream, &peer, true, &shared, handshake.clone()).await
                     }
                     (Stream::Tcp(stream), Some(tls)) => {
-                        match timeout(TLS_TIMEOUT, tls.accept(stream)).await {
-                            Ok(Ok(stream)) => serve(stream, &peer, true, &shared, handshake).await,
-                            Ok(Err(error)) => Err(ConnectionEnd::Refused(format!("TLS: {error}"))),
-                            Err(_) => Err(ConnectionEnd::Refused("TLS: no answer".to_owned())),
+                        let accepted = tokio::select! {
+                            accepted = timeout(TLS_TIMEOUT, tls.accept(stream)) => accepted.ok(),
+                            () = handshake.cancelled() => None,
+                            () = shared.stop.requested() => None,
+                        };
+                        match accepted {
+                            Some(Ok(stream)) => {
+                                serve(stream, &peer, true, &shared, handshake.clone()).await
+                            }
+                            Some(Err(error)) => {
+                                Err(ConnectionEnd::Refused(format!("TLS: {error}")))
+                            }
+                            None => Err(ConnectionEnd::Refused("TLS: no answer".to_owned())),
                         }
                     }
                 };
+                handshake.cancel();
                 served.unwrap_or_else(|ConnectionEnd::Refused(why)| {
                     tracing::warn!("A worker from {peer} was refused: {}", escape(&why));
                     Stopped::default()
@@ -254,6 +278,10 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 
 /// Only the user of the engine may connect. A file that a killed engine left is replaced.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let found = std::fs::symlink_metadata(path);
+    if found.is_ok_and(|found| !found.file_type().is_socket()) {
+        return Err(io::Error::other("there is a file that is no socket; choose another path"));
+    }
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

@@ -1,7 +1,10 @@
 //! Workers that connect to an engine over a socket.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use task_engine_test_harness::{RunningProgram, Sandbox, TestServer, wait_until};
@@ -249,6 +252,47 @@ fn unix_socket_and_tls_work() {
     assert!(!refused.out.contains("connected"), "{refused:?}");
     drop(worker);
     stop(engine);
+}
+
+/// Connections that send nothing keep neither workers nor a stop waiting.
+#[test]
+fn silent_connections_do_not_block() {
+    if !is_here("python3") {
+        return;
+    }
+    let (remote, engine) = Remote::start(sandbox(), &["--listen", "0"], "s3cret");
+    let address = remote.url.trim_start_matches("tcp://");
+    let silent: Vec<TcpStream> = (0..150).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let worker = remote.connected("w", "s3cret");
+    let id = create(&remote.sandbox, "far", "{}");
+    assert_eq!(ended(&remote.sandbox, &id)["status"], "stopped");
+    let began = Instant::now();
+    stop(engine);
+    assert!(began.elapsed() < Duration::from_secs(8), "handshakes have a limit of 10 s");
+    drop((silent, worker));
+}
+
+#[test]
+fn token_is_not_logged() {
+    let (remote, engine) = Remote::start(sandbox(), &["--listen", "0"], "s3cret");
+    let mut connection = TcpStream::connect(remote.url.trim_start_matches("tcp://")).unwrap();
+    connection.write_all(b"{\"protocol\": 1, \"token\": \"s3cret\", \"classes\": NaN}\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("its first line is not a valid announcement"), "{answer}");
+    assert!(!answer.contains("s3cret") && !engine.err().contains("s3cret"), "{}", engine.err());
+    stop(engine);
+}
+
+#[test]
+fn file_is_not_replaced_by_socket() {
+    let sandbox = sandbox();
+    fs::write(sandbox.path("precious"), "data").unwrap();
+    let address = format!("unix:{}", sandbox.path("precious").display());
+    let refused = sandbox.run(&["start", "--listen", &address]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("there is a file that is no socket"), "{}", refused.err);
+    assert_eq!(fs::read_to_string(sandbox.path("precious")).unwrap(), "data");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use task_engine::sqlite::SqliteStore;
-use task_engine::{Failure, Store as _, TaskEngine, TaskOptions};
+use task_engine::{Failure, TaskEngine, TaskOptions};
 
 async fn none() -> Result<(), Failure> {
     Ok(())

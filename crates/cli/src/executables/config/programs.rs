@@ -32,11 +32,14 @@ impl Checker<'_> {
         let environment = self.environment(env, pass_env);
         let folder = self.work_folder(folder);
         let Some(command) = command else {
-            let message = format!(
-                "{} {} has no command; write command = [\"./PROGRAM\", \"ARGUMENT\"]",
-                owner.0,
-                owner.1.get_ref()
+            let name = owner.1.get_ref();
+            let mut message = format!(
+                "{} {name} has no command; write command = [\"./PROGRAM\", \"ARGUMENT\"]",
+                owner.0
             );
+            if owner.0 == "class" {
+                message.push_str(", or start with --listen if a worker that connects announces it");
+            }
             self.error(owner.1.span(), message);
             return None;
         };

@@ -75,7 +75,7 @@ impl Dialogue {
                 Ok((dialogue, announcement))
             }
             Ok(Ok(None)) => Err(dialogue.end_text("before it had announced its classes").await),
-            Ok(Err(why)) => Err(format!("it {why}")),
+            Ok(Err(why)) => Err(why),
             Err(_) => Err(format!(
                 "it sent no announcement within {}; its first line is {{\"protocol\": 1, \"classes\": […]}}",
                 span(ANNOUNCEMENT_TIMEOUT)
@@ -128,7 +128,7 @@ impl Dialogue {
         if let Some(at) = self.waiting.iter().position(|line| line["id"] == id) {
             return Ok(self.waiting.remove(at).unwrap_or_default());
         }
-        loop {
+        for _ in 0..LINES_MAX {
             let line = self.line().await?.ok_or_else(|| "it closed its standard output".to_owned());
             let line = match line {
                 Ok(line) => line,
@@ -151,6 +151,7 @@ impl Dialogue {
                 None => {}
             }
         }
+        Err(too_many_lines())
     }
 
     fn has_given(&self, id: &str) -> bool {
@@ -246,10 +247,7 @@ pub(super) fn shown(line: &Value) -> String {
     brief(&line.to_string(), SHOWN_CHARS)
 }
 
-async fn read_lines(
-    mut output: BufReader<ChildStdout>,
-    send: Sender<Result<Value, String>>,
-) {
+async fn read_lines(mut output: BufReader<ChildStdout>, send: Sender<Result<Value, String>>) {
     loop {
         let mut line = Vec::new();
         let limit = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);

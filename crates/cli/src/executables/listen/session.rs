@@ -2,12 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use task_engine::{RunningEngine, Stopped};
 use tokio::io::{AsyncWrite, AsyncWriteExt, BufReader, WriteHalf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 const NAME_BYTES_MAX: usize = 190;
 const WRITE_BYTES: usize = 64 * 1024;
+/// How much may wait for a worker that does not read.
+const QUEUED_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Why a connection was not served.
 pub(super) enum ConnectionEnd {
@@ -42,18 +44,28 @@ pub(super) async fn serve(
     peer: &str,
     needs_token: bool,
     shared: &Shared,
-    handshake: Option<OwnedSemaphorePermit>,
+    handshake: CancellationToken,
 ) -> Result<Stopped, ConnectionEnd> {
     let (lines, mut output) = tokio::io::split(stream);
     let mut lines = BufReader::new(lines);
-    let (name, classes) = match announced(&mut lines, peer, needs_token, shared).await {
+    let announced = tokio::select! {
+        announced = announced(&mut lines, peer, needs_token, shared) => announced,
+        () = handshake.cancelled() => Err("it did not announce itself, and others wait".to_owned()),
+        () = shared.stop.requested() => Err("the engine stops".to_owned()),
+    };
+    handshake.cancel();
+    let (name, classes) = match announced {
         Ok(announced) => announced,
         Err(why) => {
-            refuse(&mut output, &why, false).await;
+            refuse(&mut output, &why, shared.stop.is_requested()).await;
             return Err(ConnectionEnd::Refused(why));
         }
     };
-    drop(handshake);
+    let Ok(_permit) = shared.sessions.clone().try_acquire_owned() else {
+        let why = "the engine has as many workers as it takes".to_owned();
+        refuse(&mut output, &why, true).await;
+        return Err(ConnectionEnd::Refused(why));
+    };
     let Some(ExecutableMode::Lines(worker)) = classes.first().map(|class| class.mode.clone())
     else {
         return Err(ConnectionEnd::Refused("it announces no class".to_owned()));
@@ -102,7 +114,11 @@ async fn announced(
     let announcement = match timeout(ANNOUNCEMENT_TIMEOUT, announcement::read(lines)).await {
         Ok(Ok(Some(announcement))) => announcement,
         Ok(Ok(None)) => return Err("it closed the connection before its announcement".to_owned()),
-        Ok(Err(why)) => return Err(format!("it {why}")),
+        // Its line may contain a token.
+        Ok(Err(_)) if needs_token && shared.token.is_some() => {
+            return Err("its first line is not a valid announcement".to_owned());
+        }
+        Ok(Err(why)) => return Err(why),
         Err(_) => return Err("it did not announce its classes within 10 s".to_owned()),
     };
     if let Some(token) = shared.token.as_ref().filter(|_| needs_token) {
@@ -197,11 +213,18 @@ async fn write_lines(
 ) {
     let (lines, mut to_write) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
     let over = closed.clone();
+    let queued = Arc::new(AtomicUsize::new(0));
+    let unwritten = queued.clone();
     tokio::spawn(async move {
         let mut lines = Some(lines);
         while let Some((kind, data)) = frames.recv().await {
             match kind {
                 INPUT => {
+                    let before = queued.fetch_add(data.len(), Ordering::Relaxed);
+                    if before + data.len() > QUEUED_BYTES_MAX {
+                        // It does not read.
+                        break;
+                    }
                     if let Some(lines) = &lines {
                         let _ = lines.send(data);
                     }
@@ -216,13 +239,17 @@ async fn write_lines(
         loop {
             while buffer.len() < WRITE_BYTES {
                 let Ok(line) = to_write.try_recv() else { break };
+                unwritten.fetch_sub(line.len(), Ordering::Relaxed);
                 buffer.extend(line);
             }
             output.write_all(&buffer).await?;
             output.flush().await?;
             buffer.clear();
             match to_write.recv().await {
-                Some(line) => buffer.extend(line),
+                Some(line) => {
+                    unwritten.fetch_sub(line.len(), Ordering::Relaxed);
+                    buffer.extend(line);
+                }
                 None => break,
             }
         }

@@ -70,6 +70,7 @@ fn secrets_are_kept_or_replaced() {
 #[test]
 fn all_field_errors_are_reported() {
     let wrong = ScheduleForm {
+        ignores_schema: false,
         name: String::new(),
         rule: "0 25 * * *".into(),
         time_zone: "Mars/Base".into(),
