@@ -56,7 +56,7 @@ class Page:
 
     def shell(self, lines: str) -> None:
         for line in lines.strip().split("\n"):
-            if line == "pip install task-engine":
+            if line == "pip install ./clients/python":
                 continue  # the tests have installed it
             if line.startswith("export "):
                 name, value = line[len("export ") :].split("=", 1)

@@ -65,7 +65,7 @@ async fn check_worker(console: &Console, command: &str, as_json: bool) -> Result
     let left_out = match report.left_out.len() {
         0 => String::new(),
         number => format!(
-            "; {} left out, because the worker does not announce their classes check.…",
+            "; {} for libraries of clients left out: they need the classes check.* in the worker",
             count(number, "case")
         ),
     };

@@ -65,5 +65,5 @@ async fn type_publishes_its_schema() {
     assert_eq!(schema["properties"]["width"]["description"], "In pixels.");
     let unknown = tasks.engine(()).publish_schema::<Resize>().start().await;
     let Err(task_engine::EngineError::Setting(why)) = unknown else { panic!("it has no handler") };
-    assert!(why.contains("a schema is for class Resize"), "{why}");
+    assert!(why.contains("a schema is for class resize"), "{why}");
 }

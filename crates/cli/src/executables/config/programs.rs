@@ -135,10 +135,11 @@ pub(in crate::executables) const DEPENDENCIES_VARIABLE: &str = "TASK_ENGINE_DEPE
 pub(super) fn find(name: &str, folder: &Path) -> Result<PathBuf, String> {
     if name.contains('/') {
         let path: PathBuf = folder.join(name).components().collect();
-        return if path.exists() {
-            runnable(path)
-        } else {
-            Err(format!("there is no program {}", path.display()))
+        return match path.try_exists() {
+            Ok(true) => runnable(path),
+            Ok(false) => Err(format!("there is no program {}", path.display())),
+            // A folder that this user may not enter, as a rule.
+            Err(error) => Err(format!("the program {} cannot be reached: {error}", path.display())),
         };
     }
     let beside = folder.join(name);
