@@ -70,7 +70,7 @@ def _announcement(
     classes = []
     for name, task in tasks.items():
         entry = {"class": name, **task.options}
-        signature = task.signature  # its errors are told now, and not by the first task
+        signature = task.signature  # reports its errors now, not with the first task
         if schemas:
             entry["schema"] = parameters_schema(signature)
         classes.append(entry)

@@ -31,8 +31,8 @@ use crate::error::CliError;
 use crate::escape::escape;
 
 const TOKEN_VARIABLE: &str = "TASK_ENGINE_LISTEN_TOKEN";
-/// How many workers may be connected. Each has two threads here, and a row that sends
-/// heartbeats.
+/// How many workers may be connected. Each has two threads here, and an engine
+/// session that sends heartbeats.
 const SESSIONS_MAX: usize = 500;
 /// How many connections may be in their handshake. A worker announces itself at once, so
 /// that the oldest are closed for new ones.

@@ -7,7 +7,7 @@ use std::process::Command;
 use task_engine_test_harness::{TestServer, not_run};
 
 /// `./test` sets it: the folder that packages are installed into. Without it, these tests
-/// would install packages when nobody asked for that.
+/// would install packages during a plain `cargo test`.
 const FOLDER: &str = "TASK_ENGINE_TEST_CLIENTS";
 
 async fn client_passes(language: &str) {

@@ -116,7 +116,10 @@ async fn announced(
         Ok(Ok(None)) => return Err("it closed the connection before its announcement".to_owned()),
         // Its line may contain a token.
         Ok(Err(_)) if needs_token && shared.token.is_some() => {
-            return Err("its first line is not a valid announcement".to_owned());
+            return Err(
+                "its first line is not a valid announcement; `task-engine check --worker` says why"
+                    .to_owned(),
+            );
         }
         Ok(Err(why)) => return Err(why),
         Err(_) => return Err("it did not announce its classes within 10 s".to_owned()),
