@@ -644,12 +644,12 @@ mod tests {
     }
 
     #[test]
-    fn guarantees_list_every_fault() {
+    fn page_lists_every_fault() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let page = std::fs::read_to_string(root.join("docs/guarantees.md")).expect("the page");
+        let page = std::fs::read_to_string(root.join("docs/faults.md")).expect("the page");
         for Fault { id, title, how, .. } in FAULTS {
             let row = format!("| {id} | {title} | {how} |");
-            assert!(page.contains(&row), "docs/guarantees.md lacks the row {row:?}");
+            assert!(page.contains(&row), "docs/faults.md lacks the row {row:?}");
         }
     }
 

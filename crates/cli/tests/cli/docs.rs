@@ -27,6 +27,15 @@ fn documents() -> Vec<PathBuf> {
     documents
 }
 
+/// Those, and the documents whose commands other tests run.
+fn all_documents() -> Vec<PathBuf> {
+    let others = ["clients/python", "clients/ruby", "clients/typescript", "bench/peers"];
+    let others = others.map(|folder| root().join(folder).join("README.md"));
+    let examples = ["fastapi", "express", "ruby"];
+    let examples = examples.map(|name| root().join("examples").join(name).join("README.md"));
+    documents().into_iter().chain(others).chain(examples).collect()
+}
+
 /// The fenced blocks, each with its language.
 fn blocks(text: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();

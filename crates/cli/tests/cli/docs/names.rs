@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{documents, root};
+use super::{all_documents, documents, root};
 use crate::support::sandbox;
 
 #[test]
 fn links_are_valid() {
-    for document in documents().into_iter().chain([root().join("bench/peers/README.md")]) {
+    for document in all_documents() {
         let text = fs::read_to_string(&document).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if link.starts_with("http") {
