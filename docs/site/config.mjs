@@ -13,6 +13,12 @@ function sidebar() {
     if (heading) groups.push({ text: heading[1], items: [] });
     if (page) groups.at(-1).items.push({ text: page[1], link: `/docs/${page[2]}` });
   }
+  // Each language has a page of its own, in the folder of its package.
+  const clients = groups.flatMap((group) => group.items).find((page) => page.link === "/docs/clients");
+  clients.items = ["Python", "TypeScript", "Ruby"].map((name) => ({
+    text: name,
+    link: `/clients/${name.toLowerCase()}/`,
+  }));
   groups.push({
     text: "The project",
     items: [
