@@ -72,7 +72,7 @@ fn commands_in_documents_work() {
 /// The name of a file in the comment that is its first line.
 fn file_name(code: &str) -> Option<&str> {
     let name = code.lines().next()?.strip_prefix("# ")?;
-    let is_name = !name.contains(' ') && (name.ends_with(".toml") || name.ends_with(".py"));
+    let is_name = !name.contains([' ', '/']) && (name.ends_with(".toml") || name.ends_with(".py"));
     is_name.then_some(name)
 }
 

@@ -199,10 +199,13 @@ fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Settings of the systemd unit and files of `packaging/` that the guide names exist.
+/// Settings of the systemd unit and files of `packaging/` that the pages about deployment
+/// name exist.
 #[test]
 fn deployment_matches_packaging() {
-    let guide = fs::read_to_string(root().join("docs/deployment.md")).unwrap();
+    let pages = ["deployment", "systemd", "debian", "container", "kubernetes"];
+    let pages = pages.map(|page| root().join(format!("docs/{page}.md")));
+    let guide = pages.map(|page| fs::read_to_string(page).unwrap()).join("\n");
     let unit = fs::read_to_string(root().join("packaging/task-engine.service")).unwrap();
     let rows = guide.lines().filter(|line| line.starts_with("| `"));
     let settings = rows
