@@ -4,14 +4,16 @@
 mod names;
 mod sentences;
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use task_engine::postgres::{PgStore, tokio_postgres};
 use task_engine_test_harness::TestServer;
 
 use super::support::sandbox;
-use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
+use task_engine_test_harness::{RunningProgram, Sandbox, wait_until, wait_within};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -37,7 +39,7 @@ fn all_documents() -> Vec<PathBuf> {
 }
 
 /// The fenced blocks, each with its language.
-fn blocks(text: &str) -> Vec<(&str, String)> {
+pub(crate) fn blocks(text: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -70,10 +72,10 @@ fn commands_in_documents_work() {
 }
 
 /// The name of a file in the comment that is its first line.
-fn file_name(code: &str) -> Option<&str> {
+pub(crate) fn file_name(code: &str) -> Option<&str> {
     let name = code.lines().next()?.strip_prefix("# ")?;
-    let is_name = !name.contains([' ', '/']) && (name.ends_with(".toml") || name.ends_with(".py"));
-    is_name.then_some(name)
+    let is_file = [".toml", ".py", ".conf"].iter().any(|end| name.ends_with(end));
+    (is_file && !name.contains(' ')).then_some(name)
 }
 
 /// Runs the blocks of one document, in its own folder.
@@ -85,6 +87,10 @@ struct DocumentRun {
     web: Option<String>,
     /// The database that replaces [`POSTGRES`], if the document uses it.
     postgres: Option<String>,
+    /// What its commands have printed.
+    printed: String,
+    /// The last command of a shell.
+    last: String,
 }
 
 /// The PostgreSQL of the documents. Every document gets its own database instead.
@@ -97,7 +103,14 @@ const CURL: &str = "curl() { command curl --silent --show-error --fail-with-body
 
 impl DocumentRun {
     fn new() -> Self {
-        Self { sandbox: sandbox(), started: Vec::new(), web: None, postgres: None }
+        Self {
+            sandbox: sandbox(),
+            started: Vec::new(),
+            web: None,
+            postgres: None,
+            printed: String::new(),
+            last: String::new(),
+        }
     }
 
     /// Runs a block; returns the number of its commands.
@@ -109,8 +122,12 @@ impl DocumentRun {
                 }
                 return Ok(code.lines().count());
             }
+            _ if language.ends_with(" output") => {
+                self.check_output(code);
+                return Ok(1);
+            }
             // A file, with its name in the first line.
-            "toml" | "python" if file_name(code).is_some() => {
+            "toml" | "python" if file_name(code).is_some_and(|name| !name.contains('/')) => {
                 let name = file_name(code).unwrap_or_default();
                 fs::write(self.sandbox.path(name), code).unwrap();
             }
@@ -164,6 +181,27 @@ impl DocumentRun {
             return Err(format!("{code}: {done:?}"));
         }
         Ok(1)
+    }
+
+    /// A block like `text output` shows what a command before it has printed, or what an
+    /// engine has logged. Numbers may differ, and `…` stands for any text.
+    fn check_output(&mut self, code: &str) {
+        let mut printed = self.printed.clone();
+        let missing = RefCell::new(Vec::new());
+        let is_shown = || {
+            let logs: String = self.started.iter().map(RunningProgram::err).collect();
+            let all = format!("{printed}{logs}");
+            let is_missing = |line: &&str| !all.lines().any(|one| shows(one, line));
+            missing.replace(code.lines().filter(is_missing).map(str::to_owned).collect());
+            let is_shown = missing.borrow().is_empty();
+            if !is_shown {
+                // The last command may show what an engine does a moment later.
+                printed = format!("{}{}", self.printed, self.sandbox.shell(&self.last).out);
+            }
+            is_shown
+        };
+        let details = || format!("missing: {:#?}\nprinted:\n{}", missing.take(), self.printed);
+        wait_within(Duration::from_secs(20), "the output of the document", is_shown, details);
     }
 
     fn run_line(&mut self, line: &str) -> Result<(), String> {
@@ -234,17 +272,20 @@ impl DocumentRun {
     }
 
     /// `# exit code 4` behind a command is the expected exit code.
-    fn run_shell(&self, line: &str) -> Result<(), String> {
+    fn run_shell(&mut self, line: &str) -> Result<(), String> {
         let done = self.sandbox.shell(line);
+        self.printed += &format!("{}{}", done.out, done.err);
+        line.clone_into(&mut self.last);
         let code = line.rsplit_once("# exit code ").map_or("0", |(_, code)| code);
         let fits = done.code.is_some_and(|done| done.to_string() == code);
         if fits { Ok(()) } else { Err(format!("{line}: {done:?}")) }
     }
 
     /// `# 400` behind a request is the expected status.
-    fn run_curl(&self, line: &str) -> Result<(), String> {
+    fn run_curl(&mut self, line: &str) -> Result<(), String> {
         let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
         let done = self.sandbox.shell(&format!("{CURL} {}", line.replace(WEB, web)));
+        self.printed += &format!("{}\n", done.out);
         let refusal = line.rsplit_once("# ").map(|(_, status)| format!("\"status\":{status},"));
         let fits = match &refusal {
             Some(status) => done.code == Some(22) && done.out.contains(status),
@@ -259,6 +300,31 @@ impl DocumentRun {
             assert_eq!(one.end().code, Some(0));
         }
     }
+}
+
+/// Whether a printed line is the documented one, apart from numbers and spaces.
+fn shows(printed: &str, documented: &str) -> bool {
+    let printed = without_numbers(printed);
+    let mut rest = printed.as_str();
+    documented.split('…').map(without_numbers).all(|part| match rest.split_once(part.as_str()) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
+fn without_numbers(line: &str) -> String {
+    let mut text = String::new();
+    for c in line.chars().filter(|c| !c.is_whitespace()) {
+        match c {
+            '0'..='9' if text.ends_with('0') => {}
+            '0'..='9' => text.push('0'),
+            _ => text.push(c),
+        }
+    }
+    text
 }
 
 /// The setting by which a program of this language finds its driver for PostgreSQL,

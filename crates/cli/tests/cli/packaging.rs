@@ -2,6 +2,7 @@
 
 mod crates;
 mod debian;
+mod systemd;
 
 use std::fs;
 use std::path::Path;
