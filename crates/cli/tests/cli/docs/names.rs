@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{all_documents, documents, root};
+use super::{all_documents, blocks, documents, root};
 use crate::support::sandbox;
 
 #[test]
@@ -132,6 +132,30 @@ fn commands_in_sentences_exist() {
         }
     }
     assert!(known.len() > 10, "{known:?}");
+}
+
+/// Commands that no test runs, because they need other machines, have known arguments.
+#[test]
+fn other_commands_have_known_arguments() {
+    let mut known = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let blocks = blocks(&text).into_iter().filter(|(language, _)| *language == "bash");
+        for line in blocks.flat_map(|(_, code)| code.lines().map(str::to_owned).collect::<Vec<_>>())
+        {
+            // Variables may come before the program.
+            let is_variable = |word: &&str| word.contains('=');
+            let mut words = line.split_whitespace().skip_while(is_variable);
+            if words.next() != Some("task-engine") {
+                continue;
+            }
+            let arguments: Vec<_> = words.chain(["--help"]).collect();
+            let helped = sandbox().run(&arguments);
+            assert_eq!(helped.code, Some(0), "{}: {line}: {}", document.display(), helped.err);
+            known += 1;
+        }
+    }
+    assert!(known > 3, "{known}");
 }
 
 fn in_backquotes(line: &str) -> impl Iterator<Item = &str> {
