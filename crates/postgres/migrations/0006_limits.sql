@@ -512,7 +512,12 @@ BEGIN
       FROM unnest($1, $2, $3, $4, $5, $6, $7) WITH ORDINALITY
         AS a(class, parameters, scheduled_at, after, priority, queue, context, place)
       ORDER BY a.place
-      RETURNING id, task_class, queue, priority, scheduled_at, task_parameters, context
+      RETURNING id, task_class, queue, priority, scheduled_at
+    ), given AS (
+      -- The ids follow the places. Creators may not read parameters that are stored.
+      SELECT c.*, a.parameters, coalesce(a.context, '{}') AS context
+      FROM (SELECT r.*, row_number() OVER (ORDER BY r.id) AS place FROM created r) AS c
+      JOIN unnest($1, $2, $7) WITH ORDINALITY AS a(class, parameters, context, place) USING (place)
     ), targets AS MATERIALIZED (
       SELECT t.task_class, t.queue FROM task_engine.targets_in_use() t
     ), limits AS MATERIALIZED (
@@ -529,12 +534,12 @@ BEGIN
               OR l.task_class IS NULL AND l.queue IS NULL AND c.context -> 'limits' ? l.name))
         THEN coalesce((
           SELECT jsonb_agg(jsonb_build_array(l.id, task_engine.limit_key(
-            coalesce(nullif(c.context -> 'limits' -> l.name, 'null'), c.task_parameters -> l.key))))::text
+            coalesce(nullif(c.context -> 'limits' -> l.name, 'null'), c.parameters -> l.key))))::text
           FROM limits l
           WHERE l.task_class = c.task_class OR l.queue = c.queue
             OR l.task_class IS NULL AND l.queue IS NULL AND c.context -> 'limits' ? l.name
         ), '[]') END AS lane_key
-      FROM created c
+      FROM given c
     ), queued AS (
       INSERT INTO task_engine.waiting_tasks
         (task_id, due_at, priority, attempt, retry_number, queue, task_class, lane_key)

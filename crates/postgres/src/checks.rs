@@ -21,12 +21,13 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::store_error;
 use crate::executor::Executor as _;
-use crate::locks::OpenTransaction;
+use crate::locks::{OpenTransaction, unnamed_blocker};
 use crate::store::{StoreInner, from_micros};
 
 const SQL: &str = include_str!("../sql/operators/checks.sql");
 const SERVER: &str = statement(SQL, "server");
 const VERSION: &str = statement(SQL, "version");
+const HIDDEN_SESSIONS: &str = statement(SQL, "hidden_sessions");
 const RELATION_KINDS: &str = statement(SQL, "relation_kinds");
 const DISTRIBUTED: &str = statement(SQL, "distributed");
 const VACUUM: &str = statement(SQL, "vacuum");
@@ -65,7 +66,11 @@ impl StoreInner {
         if has_tables {
             match self.facts(depth).await {
                 Ok(facts) => checks.extend(facts.evaluate()),
-                Err(error) => checks.push(Check::unknown("tasks", error.to_string())),
+                Err(error) => {
+                    let here = "; see the check of transactions";
+                    let message = error.to_string().replace(&unnamed_blocker(), here);
+                    checks.push(Check::unknown("tasks", message));
+                }
             }
             if depth >= CheckDepth::Deep {
                 let ledger = self.verify().await.map(|violations| Check::of_ledger(&violations));
@@ -134,7 +139,21 @@ impl StoreInner {
     }
 
     async fn transactions(&self) -> Result<Check, StoreError> {
-        Ok(open_transactions(&self.open_transactions().await?))
+        let found = open_transactions(&self.open_transactions().await?);
+        if found.verdict != Verdict::Ok {
+            return Ok(found);
+        }
+        let rows = self.query_briefly(HIDDEN_SESSIONS, &[]).await?;
+        let Some(row) = rows.first().filter(|row| row.get::<_, i64>("hidden") > 0) else {
+            return Ok(found);
+        };
+        let message = format!(
+            "{} sessions of other users are open, and this user may not see their transactions",
+            row.get::<_, i64>("hidden")
+        );
+        let remedy =
+            format!("as a superuser: GRANT pg_read_all_stats TO {};", row.get::<_, &str>("name"));
+        Ok(Check::bad(found.name, Verdict::Unknown, message, remedy))
     }
 
     /// Claims find rows by their address, and creation locks rows of one server:

@@ -11,7 +11,7 @@ use task_engine::sqlite::rusqlite;
 use task_engine_test_harness::TestServer;
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::{CommandOutput, Sandbox, wait_until};
+use task_engine_test_harness::{CommandOutput, Sandbox, not_run, run_to_end, wait_until};
 
 fn doctor(sandbox: &Sandbox, more: &[&str]) -> (CommandOutput, Value) {
     let finished = sandbox.run(&[&["doctor", "--json"], more].concat());
@@ -220,6 +220,60 @@ async fn doctor_finds_forgotten_transaction() {
     assert_eq!(of(&report, "tasks")["verdict"], "unknown");
     client.batch_execute("COMMIT").await.unwrap();
     assert_eq!(check(&sandbox, "transactions")["verdict"], "ok");
+}
+
+/// What the server hides from a user is not reported as being fine.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_reports_hidden_transactions() {
+    let url = TestServer::shared().create_database().await;
+    sandbox_on(&url).ok(&["migrate"]);
+    let client = client(&url).await;
+    let poor = "CREATE ROLE blind LOGIN; GRANT USAGE ON SCHEMA task_engine TO blind;
+                GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA task_engine TO blind";
+    client.batch_execute(poor).await.unwrap();
+    let (_, place) = url.split_once('@').unwrap();
+    let sandbox = sandbox_on(&format!("postgres://blind@{place}"));
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+    let hidden = check(&sandbox, "transactions");
+    assert_found(
+        &hidden,
+        "unknown",
+        "may not see their transactions",
+        "pg_read_all_stats TO blind",
+    );
+    client.batch_execute("COMMIT; GRANT pg_read_all_stats TO blind").await.unwrap();
+    client.batch_execute("BEGIN; SELECT 1").await.unwrap();
+    assert_eq!(check(&sandbox, "transactions")["verdict"], "ok");
+    client.batch_execute("COMMIT; REVOKE pg_read_all_stats FROM blind").await.unwrap();
+    // A lock is seen, and its age is not: it counts as old.
+    client.batch_execute("BEGIN; LOCK TABLE task_engine.waiting_tasks").await.unwrap();
+    let report = doctor(&sandbox, &[]).1;
+    let held = of(&report, "transactions");
+    assert_found(&held, "wrong", "has locked waiting_tasks", "pg_terminate_backend");
+    assert!(!held.to_string().contains("open for"), "{held}");
+    let tasks = of(&report, "tasks");
+    assert_found(&tasks, "unknown", "see the check of transactions", "");
+}
+
+/// A dump writes conditions in another form.
+#[tokio::test(flavor = "multi_thread")]
+async fn restored_dump_has_expected_schema() {
+    let server = TestServer::shared();
+    let url = server.create_database().await;
+    sandbox_on(&url).ok(&["migrate"]);
+    if !server.program("pg_dump").arg("--version").output().is_ok_and(|it| it.status.success()) {
+        not_run("restored_dump_has_expected_schema", "pg_dump is missing");
+        return;
+    }
+    let dump = server.program("pg_dump").arg(&url).output().unwrap();
+    assert!(dump.status.success(), "{dump:?}");
+    let copy = server.create_database().await;
+    let mut psql = server.program("psql");
+    psql.args(["--quiet", "--set", "ON_ERROR_STOP=1", &copy]);
+    let restored = run_to_end(psql, &dump.stdout);
+    assert_eq!(restored.code, Some(0), "{restored:?}");
+    let schema = check(&sandbox_on(&copy), "schema");
+    assert_eq!(schema["verdict"], "ok", "{schema}");
 }
 
 /// All tables are named that something is wrong with.

@@ -8,17 +8,25 @@ JOIN pg_class c ON c.oid = p.logicalrel WHERE c.relnamespace = $1::text::regname
 ORDER BY 1;
 
 -- name: failed
--- Of the last $1 tasks that failed, those of the last hour, by class. By the index
--- ended_executions_failed_or_cancelled.
+-- Of the last $1 tasks that failed, those of the last hour that are still failed, by class.
+-- By the index ended_executions_failed_or_cancelled.
 WITH last AS MATERIALIZED (
   SELECT e.task_id, e.stopped_at FROM task_engine.ended_executions e
   WHERE e.ends_task IN ('failed', 'cancelled') AND e.ends_task = 'failed'
   ORDER BY e.task_id DESC LIMIT $1
 )
-SELECT c.task_class, count(*) AS failed, max(last.task_id) AS newest
-FROM last JOIN task_engine.created_tasks c ON c.id = last.task_id
-WHERE last.stopped_at >= now() - interval '1 hour'
-GROUP BY c.task_class;
+SELECT t.task_class, count(*) AS failed, max(t.id) AS newest
+FROM (SELECT DISTINCT task_id FROM last WHERE stopped_at >= now() - interval '1 hour') AS recent
+JOIN task_engine.tasks t ON t.id = recent.task_id
+WHERE t.status = 'failed'
+GROUP BY t.task_class;
+
+-- name: hidden_sessions
+-- Sessions of other users in this database whose transactions this user may not see.
+SELECT count(*) AS hidden, current_user::text AS name FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+  AND a.query = '<insufficient privilege>'
+  AND coalesce(a.backend_type, 'client backend') = 'client backend';
 
 -- name: lanes
 -- The first $1 queues and classes that have waiting tasks, and for how long the
@@ -131,7 +139,9 @@ SELECT current_setting('server_version_num')::integer AS version_number,
 -- users' sessions no times and no state, but all locks.
 SELECT a.pid, coalesce(a.usename, '') AS username, coalesce(a.application_name, '') AS application,
   coalesce(a.state, '') AS state, a.xact_start AS since, a.query_start AS query_since,
-  greatest(0, extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint AS age_us,
+  CASE WHEN a.xact_start IS NOT NULL
+    THEN greatest(0, extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint
+  END AS age_us,
   a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL AS holds_rows, locked.locks,
   (SELECT count(*) FROM pg_stat_activity b
    WHERE b.wait_event_type = 'Lock' AND a.pid = ANY (pg_blocking_pids(b.pid))) AS waiting

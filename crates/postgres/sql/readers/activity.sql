@@ -126,7 +126,9 @@ CROSS JOIN LATERAL (
 -- a transaction holds a lock on its own number while it is open.
 SELECT a.pid, coalesce(a.usename, '') AS username, coalesce(a.application_name, '') AS application,
   coalesce(a.state, '') AS state, a.xact_start AS since, a.query_start AS query_since,
-  greatest(0, extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint AS age_us,
+  CASE WHEN a.xact_start IS NOT NULL
+    THEN greatest(0, extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint
+  END AS age_us,
   ARRAY[]::text[] AS locks, 0::bigint AS waiting
 FROM task_engine.waiting_tasks w
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = w.xmax

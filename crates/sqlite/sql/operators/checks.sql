@@ -3,18 +3,18 @@
 SELECT name, error FROM task_engine_schedules WHERE error IS NOT NULL ORDER BY name LIMIT 100;
 
 -- name: failed
--- Of the last failed tasks, those of the last hour, by class: by
+-- Of the last failed tasks, those of the last hour that are still failed, by class: by
 -- task_engine_failed_or_cancelled.
-SELECT created.task_class, count(*), max(last.task_id)
+SELECT task.task_class, count(DISTINCT task.id), max(task.id)
 FROM (
     SELECT task_id, stopped_at FROM task_engine_ended_executions
     WHERE ends_task = 'failed' AND ends_task <> 'stopped'
     ORDER BY task_id DESC
     LIMIT ?2
 ) AS last
-CROSS JOIN task_engine_created_tasks AS created ON created.id = last.task_id
-WHERE last.stopped_at >= ?1
-GROUP BY created.task_class;
+CROSS JOIN task_engine_tasks AS task ON task.id = last.task_id
+WHERE last.stopped_at >= ?1 AND task.status = 'failed'
+GROUP BY task.task_class;
 
 -- name: first_due
 -- The first due task of a queue and class: one search a priority, of which there
