@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use task_engine::Store;
+use task_engine_core::display::capitalize;
 
 use crate::args::Common;
 use crate::database::{DEFAULT_URL, Database, OpenMode, URL_VARIABLE};
@@ -62,7 +63,11 @@ impl Console {
     }
 
     pub(crate) fn print_error(&self, error: &CliError) {
-        to_stderr(&format_args!("error: {error}"));
+        match error {
+            // The engine did what was asked.
+            CliError::Released(_) => to_stderr(&format_args!("{}", capitalize(&error.to_string()))),
+            _ => to_stderr(&format_args!("error: {error}")),
+        }
     }
 
     pub(crate) fn is_quiet(&self) -> bool {

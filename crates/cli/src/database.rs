@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use task_engine::postgres::tokio_postgres::Config;
+use task_engine::postgres::tokio_postgres::config::Host;
 use task_engine::postgres::{PgStore, Schema};
 use task_engine::sqlite::SqliteStore;
 use task_engine::{DatabaseUrl, Store, StoreError};
@@ -85,6 +86,23 @@ impl Database {
         match self {
             Self::Memory => Ok(Arc::new(SqliteStore::open_in_memory()?)),
             lasting => lasting.open(OpenMode::CreateIfMissing).await,
+        }
+    }
+
+    /// Where it is, without secrets.
+    pub(crate) fn location(&self) -> String {
+        match self {
+            Self::Postgres { url, .. } => {
+                let Ok(config) = url.parse::<Config>() else { return "postgres".to_owned() };
+                let hosts = config.get_hosts().iter().map(|host| match host {
+                    Host::Tcp(name) => name.clone(),
+                    Host::Unix(path) => path.display().to_string(),
+                });
+                let hosts = hosts.collect::<Vec<_>>().join(",");
+                format!("postgres://{hosts}/{}", config.get_dbname().unwrap_or_default())
+            }
+            Self::File(path) => format!("sqlite:{}", path.display()),
+            Self::Memory => "sqlite::memory:".to_owned(),
         }
     }
 

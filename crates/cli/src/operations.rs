@@ -49,6 +49,9 @@ pub(crate) struct SelectionArgs {
     /// The tasks: their ids, or a filter like status=failed class=send_mail
     #[arg(required = true, value_name = "ID|FILTER", allow_negative_numbers = true)]
     tasks: Vec<String>,
+    /// The reason, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
     /// Do it without asking; needed in scripts
     #[arg(long, short)]
     yes: bool,
@@ -97,7 +100,7 @@ pub(crate) async fn change(
     // Read before a database is opened: a mistake changes nothing.
     let selection = args.selection()?;
     let store = console.open().await?;
-    let operator = operator(&store);
+    let operator = operator(&store).reason(args.reason.as_deref());
     let must_look_up_ids = operation == TaskOperation::Delete || args.dry_run;
     let selected = match &selection {
         Selection::Ids(ids) if !must_look_up_ids => SelectedTasks::of_ids(ids),
@@ -310,19 +313,20 @@ fn sentence(TaskOutcome { id, outcome, created }: &TaskOutcome) -> String {
 
 /// Prints the command that undoes it, if there is one.
 pub(crate) fn print_undo(console: &Console, operation: TaskOperation, tasks: &[TaskOutcome]) {
-    let (undo, undone) = match operation {
-        // Not a task that waited for a later time: `cancel` would end it.
-        TaskOperation::Retry => ("cancel", OperationOutcome::Retried),
+    let (to, undo, undone) = match operation {
+        // They have failed, and would be cancelled. Not a task that waited for a later time:
+        // `cancel` would end it.
+        TaskOperation::Retry => ("To stop what was retried", "cancel", OperationOutcome::Retried),
         // A running task is not cancelled yet, and may never be.
-        TaskOperation::Cancel => ("retry", OperationOutcome::Cancelled),
-        TaskOperation::Rerun => ("cancel", OperationOutcome::Rerun),
+        TaskOperation::Cancel => ("To undo it", "retry", OperationOutcome::Cancelled),
+        TaskOperation::Rerun => ("To undo it", "cancel", OperationOutcome::Rerun),
         TaskOperation::Delete => return,
     };
     let undone = tasks.iter().filter(|task| task.outcome == undone);
     let ids: Vec<_> = undone.map(|task| task.created.unwrap_or(task.id).to_string()).collect();
     if !ids.is_empty() && ids.len() <= UNDO_MAX {
         let undo = console.command(&format!("{undo} {}", ids.join(" ")));
-        console.message(format_args!("To undo it: {undo}"));
+        console.message(format_args!("{to}: {undo}"));
     }
 }
 

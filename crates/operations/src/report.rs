@@ -66,7 +66,7 @@ pub enum OutcomeKind {
 outcomes! {
     /// A failed or cancelled task waits again.
     Retried "retried" Changed
-        "was retried and is due now", "were retried and are due now";
+        "was retried", "were retried";
     /// A task that waited for a later time is due now.
     Advanced "advanced" Changed
         "was scheduled for later and is due now", "were scheduled for later and are due now";

@@ -182,7 +182,7 @@ impl TaskOperation {
     pub const fn consequence(self) -> &'static str {
         match self {
             Self::Retry => {
-                "They wait again and are due at once; their attempts stay recorded. Tasks that have succeeded are left alone."
+                "They wait again and are due at once, or at their time if they were cancelled before it. Their attempts stay recorded. Tasks that have succeeded are left alone."
             }
             Self::Cancel => {
                 "Waiting tasks never run. Running ones are asked to stop; code that does not check for the request runs until its time limit."

@@ -122,7 +122,8 @@ impl StoreInner {
         let rows = match self.query_briefly(VERSION, &[]).await {
             Ok(rows) => rows,
             Err(StoreError::Version(_)) => {
-                return Check::bad(NAME, Verdict::Wrong, "there are none", "task-engine migrate");
+                let remedy = "task-engine migrate, as the owner of the tables";
+                return Check::bad(NAME, Verdict::Wrong, "there are none", remedy);
             }
             Err(error) => return Check::unknown(NAME, error.to_string()),
         };
@@ -133,7 +134,7 @@ impl StoreInner {
         let (needs, remedy) = if there > newest {
             ("this program knows versions up to", "upgrade task-engine")
         } else {
-            ("this program needs version", "task-engine migrate")
+            ("this program needs version", "task-engine migrate, as the owner of the tables")
         };
         Check::bad(NAME, Verdict::Wrong, format!("version {there}; {needs} {newest}"), remedy)
     }

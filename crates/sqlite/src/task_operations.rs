@@ -205,7 +205,13 @@ fn retry_one(
         TaskLocation::Held(_) => Ok(RetryReport::Running),
         TaskLocation::Ended(_, TaskStatus::Stopped) => Ok(RetryReport::Stopped),
         TaskLocation::Ended(last, _) => {
-            wait(tx, last, tx.now(), 0)?;
+            // A task that was cancelled before its time waits for it again.
+            let time = tx
+                .db
+                .prepare_cached(sql!("operators/tasks", "time_before_first_attempt"))?
+                .query_row([id.0], |row| read(row, 0))
+                .optional()?;
+            wait(tx, last, time.unwrap_or(0).max(tx.now()), 0)?;
             retried.push(last);
             Ok(RetryReport::Waiting)
         }

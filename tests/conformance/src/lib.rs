@@ -290,6 +290,7 @@ macro_rules! suite {
                 cancel_ended_or_missing_task
                 duplicate_id_in_one_call
                 retry_failed_or_cancelled_task
+                retry_keeps_time_of_cancelled_task
                 manual_retry_resets_retry_number
                 retry_waiting_task
                 retry_is_refused_when_impossible

@@ -48,6 +48,8 @@ struct ModelTask {
     retry_number: u32,
     rule: RetryRule,
     priority: i32,
+    /// Created for a later time.
+    is_later: bool,
     late_results: usize,
 }
 
@@ -182,6 +184,7 @@ impl ModelCheck {
             retry_number: 0,
             rule,
             priority,
+            is_later: !due,
             late_results: 0,
         };
         (task, known)
@@ -422,7 +425,8 @@ impl ModelCheck {
                 ModelState::Held { .. } => RetryReport::Running,
                 ModelState::Ended(TaskStatus::Stopped) => RetryReport::Stopped,
                 ModelState::Ended(_) => {
-                    known.state = ModelState::Waiting { due: true };
+                    let due = known.attempts > 0 || !known.is_later;
+                    known.state = ModelState::Waiting { due };
                     known.retry_number = 0;
                     RetryReport::Waiting
                 }

@@ -173,6 +173,24 @@ pub async fn retry_failed_or_cancelled_task(db: &dyn TestDatabase) {
     }
 }
 
+/// A task that was cancelled before its time waits for it again; a second retry brings it
+/// forward.
+pub async fn retry_keeps_time_of_cancelled_task(db: &dyn TestDatabase) {
+    let fixture = Fixture::open(db).await;
+    let id = fixture.create(new_task(WORK).after(HOUR)).await;
+    let time = fixture.details(id).await.row.scheduled_at;
+    assert_eq!(cancel(&fixture, &[id]).await, [CancelReport::Cancelled]);
+    assert_eq!(retry(&fixture, &[id]).await, [RetryReport::Waiting]);
+    assert_eq!(fixture.details(id).await.row.scheduled_at, time);
+    assert_eq!(retry(&fixture, &[id]).await, [RetryReport::Advanced]);
+    // Once it has run, its first time does not count any more.
+    let mut engine = fixture.engine("a").await;
+    let hold = engine.claim_one().await;
+    assert_eq!(engine.record(&[hold.fails()]).await, []);
+    assert_eq!(retry(&fixture, &[id]).await, [RetryReport::Waiting]);
+    assert_eq!(engine.claim_one().await.task_id(), id);
+}
+
 /// A retry by an operator resets the retry number.
 pub async fn manual_retry_resets_retry_number(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;

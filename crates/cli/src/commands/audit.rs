@@ -1,11 +1,12 @@
 //! `task-engine audit`.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use clap::Args;
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use task_engine::TaskId;
+use jiff::{SignedDuration, Timestamp};
+use task_engine::{Store, TaskId};
 use task_engine_store::audit::{AuditEntry, AuditFilter, AuditOutcome};
 
 use crate::console::{Console, now, quoted};
@@ -69,7 +70,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
             None => format!("No operations are recorded on {}.", store.location()),
             Some(id) => format!("There is no entry before {id}."),
         });
-        return Ok(());
+        return name_bulk_operations(console, &store, &filter).await;
     };
     let zone = now().time_zone().clone();
     let completed: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
@@ -78,6 +79,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     let rows = shown.map(|entry| line(entry, &zone)).collect();
     let header = ["ID", "WHEN", "WHO", "ACTION", "TARGET", "OUTCOME", "DETAIL", "REASON"];
     console.print(table(&header, &[0], rows))?;
+    name_bulk_operations(console, &store, &filter).await?;
     if entries.len() == args.limit as usize {
         let narrowed = narrowed(&filter);
         console.message(format_args!(
@@ -86,6 +88,32 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
                 .command(&format!("audit{narrowed} --limit {} --before {}", args.limit, last.id))
         ));
     }
+    Ok(())
+}
+
+/// An operation by a filter names no tasks. Prints the command that lists the operations
+/// at the time when the task ended.
+async fn name_bulk_operations(
+    console: &Console,
+    store: &Arc<dyn Store>,
+    filter: &AuditFilter,
+) -> Result<(), CliError> {
+    let Some(id) = filter.task else { return Ok(()) };
+    let Some(task) = store.task(id).await? else { return Ok(()) };
+    let Some(ended_at) = task.executions.iter().filter_map(|one| one.stopped_at).max() else {
+        return Ok(());
+    };
+    let around = AuditFilter {
+        action: Some("tasks".to_owned()),
+        // A batch of a large operation may come minutes after its entry.
+        since: Some(ended_at - SignedDuration::from_mins(10)),
+        until: Some(ended_at + SignedDuration::from_secs(1)),
+        ..AuditFilter::default()
+    };
+    let command = console.command(&format!("audit{}", narrowed(&around)));
+    console.message(format_args!(
+        "Operations by a filter name no tasks. Those until task {id} ended: {command}"
+    ));
     Ok(())
 }
 

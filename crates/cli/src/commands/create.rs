@@ -19,7 +19,7 @@ use task_engine_operations::why::sentences::reason;
 use task_engine_operations::why::{Reason, Requirements, no_candidate};
 
 use super::flow::flow_error;
-use crate::console::{Console, now, quoted};
+use crate::console::{Console, now};
 use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
@@ -278,8 +278,7 @@ async fn print_obstacles(
     }
     let paused = store.paused_queues().await?;
     if let Some(paused) = paused.into_iter().find(|paused| paused.queue == wanted.queue) {
-        let resume = console.command(&format!("queues resume {}", quoted(wanted.queue)));
-        console.message(format_args!("{}\nLet its tasks run: {resume}", sentence(&paused.into())));
+        console.message(format_args!("{}.", sentence(&paused.into())));
     }
     Ok(())
 }

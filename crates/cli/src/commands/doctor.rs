@@ -46,7 +46,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
         }
         // An unreachable server is a finding, too.
         Err(CliError::Failure(why)) if matches!(database, Database::Postgres { .. }) => {
-            ("postgres".to_owned(), vec![cannot_be_opened(&why)])
+            (database.location(), vec![cannot_be_opened(&why)])
         }
         Err(error) => return Err(error),
     };
@@ -94,7 +94,12 @@ fn unreachable(why: &str) -> Check {
 
 fn show(out: &mut impl Write, check: &Check) -> Result<(), CliError> {
     let (title, verdict) = (check.title(), check.verdict.as_str());
-    writeln!(out, "{verdict:8} {title:18} {}", escape(&check.message))?;
+    let mut lines = check.message.lines();
+    let first = lines.next().unwrap_or_default();
+    writeln!(out, "{verdict:8} {title:18} {}", escape(first))?;
+    for line in lines {
+        writeln!(out, "{:27} {}", "", escape(line))?;
+    }
     if let Some(remedy) = &check.remedy {
         let lines: Vec<&str> = remedy.lines().collect();
         for line in lines.iter().take(REMEDY_LINES) {

@@ -195,7 +195,7 @@ fn cancel_and_retry_report_each_task() {
     assert_eq!(sandbox.ok(&["cancel", "1"]), "task 1 was cancelled before\n");
     assert_eq!(
         sandbox.ok(&["retry", "1", "2", "3"]),
-        "task 1 was retried and is due now\n\
+        "task 1 was retried\n\
          task 2 was due already (`why` says why it does not run)\n\
          task 3 was scheduled for later and is due now\n"
     );

@@ -24,7 +24,7 @@ fn report_serializes_tokens() {
         serde_json::json!({
             "audit_id": 4,
             "counts": {"retried": 2, "not_found": 1},
-            "message": "status=failed: 2 tasks were retried and are due now; 1 task does not exist."
+            "message": "status=failed: 2 tasks were retried; 1 task does not exist."
         })
     );
 }

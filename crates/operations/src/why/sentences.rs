@@ -60,7 +60,11 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
         Reason::QueuePaused { queue, since, because } => {
             let why = because.as_ref().map(|why| format!(": {why}"));
             let since = relative(*since, now);
-            format!("its queue {queue} was paused {since}{}", why.unwrap_or_default())
+            let resume = format!("task-engine queues resume {}", shell_quoted(queue));
+            format!(
+                "its queue {queue} was paused {since}{}; resume it with `{resume}`",
+                why.unwrap_or_default()
+            )
         }
         Reason::NoEngine { last_seen: None } => {
             "no engine is alive, and none has ever run".to_owned()

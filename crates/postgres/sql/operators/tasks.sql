@@ -65,8 +65,9 @@ WHERE (
   LIMIT 1) IS NOT NULL;
 
 -- name: retry
--- Sends ended tasks back to wait and brings waiting ones forward, except blocked ones. The
--- tasks are locked. A waiting row is replaced, never updated.
+-- Sends ended tasks back to wait and brings waiting ones forward, except blocked ones. A task
+-- that was cancelled before its time waits for it again. The tasks are locked. A waiting row is
+-- replaced, never updated.
 WITH asked AS MATERIALIZED (
   SELECT t.id, t.status::text, t.is_blocked,
     t.scheduled_at > clock_timestamp() AND NOT t.is_blocked AS later
@@ -82,11 +83,14 @@ WITH asked AS MATERIALIZED (
     task_class
   FROM gone
   UNION ALL
-  SELECT c.id, clock_timestamp(), c.priority, e.attempt + 1, 0, c.queue, c.task_class
+  SELECT c.id,
+    CASE WHEN e.was_held THEN clock_timestamp() ELSE greatest(clock_timestamp(), c.scheduled_at) END,
+    c.priority, e.attempt + 1, 0, c.queue, c.task_class
   FROM asked a
   JOIN task_engine.created_tasks c ON c.id = a.id
   CROSS JOIN LATERAL (
-    SELECT max(e.attempt) AS attempt FROM task_engine.ended_executions e WHERE e.task_id = a.id
+    SELECT max(e.attempt) AS attempt, bool_or(e.instance_id IS NOT NULL) AS was_held
+    FROM task_engine.ended_executions e WHERE e.task_id = a.id
   ) AS e
   WHERE a.status IN ('failed', 'cancelled')
   RETURNING task_id, task_class, queue, priority

@@ -110,6 +110,13 @@ INSERT INTO task_engine_cancel_requests (task_id, attempt, requested_at)
 VALUES (?1, ?2, ?3)
 ON CONFLICT (task_id, attempt) DO NOTHING;
 
+-- name: time_before_first_attempt
+-- The time of a task that no engine has held.
+SELECT scheduled_at FROM task_engine_created_tasks
+WHERE id = ?1 AND NOT EXISTS (
+    SELECT 1 FROM task_engine_ended_executions WHERE task_id = ?1 AND instance_id IS NOT NULL
+);
+
 -- name: waiting_delete
 -- Out of the queue. By its key.
 DELETE FROM task_engine_waiting_tasks WHERE task_id = ?1;

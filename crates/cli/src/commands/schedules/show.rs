@@ -133,9 +133,14 @@ pub(super) async fn show(console: &Console, args: ShowArguments) -> Result<(), C
     let mut out = console.results();
     print(&mut out, &row, definition.as_ref(), &history, &next)?;
     out.flush()?;
-    if row.state.paused.is_some() || row.state.error.is_some() {
-        let resume =
-            console.command(&format!("schedules resume {}", crate::console::quoted(&row.name)));
+    let name = crate::console::quoted(&row.name);
+    if row.state.error.is_some() {
+        let set = console.command(&format!("schedules set {name} …"));
+        console.message(format_args!(
+            "\nTo fix it, change what the error names: {set} (schedules set --help)"
+        ));
+    } else if row.state.paused.is_some() {
+        let resume = console.command(&format!("schedules resume {name}"));
         console.message(format_args!("\nTo let it run again: {resume}"));
     }
     Ok(())
