@@ -13,13 +13,17 @@ use crate::json::Json;
 use crate::retry::{DELAY_MAX, RetryRule};
 use crate::task::{TaskId, TaskStatus};
 
-/// One attempt at a task. It ends exactly once: this pair is the primary key of
-/// the record of its end, so a late result cannot replace it.
+/// One attempt at a task.
+///
+/// It ends exactly once: this pair is the primary key of the record of its end, so a late result
+/// cannot replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId {
     /// The task.
     pub task_id: TaskId,
-    /// 1 for the first attempt. Every claim consumes a number, so it only grows.
+    /// 1 for the first attempt.
+    ///
+    /// Every claim consumes a number, so it only grows.
     pub attempt: i32,
 }
 
@@ -62,8 +66,10 @@ impl TaskError {
     pub const PANIC: &'static str = "Panic";
     /// The result cannot be encoded, or the store refuses it.
     pub const RESULT_NOT_STORABLE: &'static str = "ResultNotStorable";
-    /// The attempt postponed its task. Not a failure, although it is stored in
-    /// the place of one: see [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
+    /// The attempt postponed its task.
+    ///
+    /// Not a failure, although it is stored in the place of one: see
+    /// [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
     pub const SNOOZED: &'static str = "Snoozed";
     /// A task that this one depends on did not succeed, so this one was cancelled.
     pub const DEPENDENCY_FAILED: &'static str = "DependencyFailed";
@@ -106,15 +112,18 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// How an attempt ends. The list is closed: whatever happens to an attempt is one
-/// of these, and [`decide_end`] alone says what follows.
+/// How an attempt ends.
+///
+/// The list is closed: whatever happens to an attempt is one of these, and [`decide_end`] alone
+/// says what follows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptEnd {
     /// The code returned a result.
     Success(Json),
-    /// The code returned a result that cannot be encoded, or that the store
-    /// refuses. The work was done: another attempt would repeat its effects, so
-    /// the task fails without a retry.
+    /// The code returned a result that cannot be encoded, or that the store refuses.
+    ///
+    /// The work was done: another attempt would repeat its effects, so the task fails without a
+    /// retry.
     ResultNotStorable(TaskError),
     /// The code returned an error, or the parameters do not decode.
     Failure(TaskError, RetryAdvice),
@@ -124,20 +133,28 @@ pub enum AttemptEnd {
     Timeout(TaskError),
     /// The code called `complete_in`, and its transaction was not committed.
     NotCommitted(TaskError),
-    /// The code postponed the task by this time. No retry is used.
+    /// The code postponed the task by this time.
+    ///
+    /// No retry is used.
     Snoozed(TaskError, Duration),
     /// A user requested the cancellation of the task, and the attempt obeyed or
     /// was dropped.
     Cancelled(TaskError),
-    /// The engine stopped first. The task waits again, and no retry is used.
+    /// The engine stopped first.
+    ///
+    /// The task waits again, and no retry is used.
     Released(TaskError),
-    /// The task was claimed, but the attempt never started. No retry is used.
+    /// The task was claimed, but the attempt never started.
+    ///
+    /// No retry is used.
     NeverStarted(TaskError),
-    /// The stored task cannot be read. Another attempt would read the same, so
-    /// the task fails without a retry.
+    /// The stored task cannot be read.
+    ///
+    /// Another attempt would read the same, so the task fails without a retry.
     Unreadable(TaskError),
-    /// The engine died. Counts as a failure, so that a task that kills its engine
-    /// ends after its last retry.
+    /// The engine died.
+    ///
+    /// Counts as a failure, so that a task that kills its engine ends after its last retry.
     Lost(TaskError),
 }
 
@@ -195,6 +212,7 @@ impl AttemptEnd {
     }
 
     /// How an attempt ends whose code returned `code`, or was dropped (`None`).
+    ///
     /// The second value is how the code reacted to a cancel request, if it got one.
     ///
     /// - A result counts, whatever else happened meanwhile.
@@ -393,8 +411,9 @@ impl RetryPolicy<'_> {
     }
 }
 
-/// Decides what follows the end of an attempt. Engines and recovery call it;
-/// stores execute the decision, with the one exception of
+/// Decides what follows the end of an attempt.
+///
+/// Engines and recovery call it; stores execute the decision, with the one exception of
 /// [`NextState::with_cancel_request`].
 #[must_use]
 pub fn decide_end(
@@ -466,8 +485,9 @@ pub struct AttemptRecord {
     pub cancel_response: Option<CancelResponse>,
 }
 
-/// When an attempt ran, on the engine's monotonic clock. Stores convert it to the
-/// database's clock: only durations are sent.
+/// When an attempt ran, on the engine's monotonic clock.
+///
+/// Stores convert it to the database's clock: only durations are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunSpan {
     /// The worker that ran it; unknown to recovery.

@@ -10,7 +10,9 @@ use crate::secret::request;
 use crate::step::{AWAITED, KEPT_STEPS, is_dependent};
 use crate::task::{Due, InvalidTask, NewTask, TaskDetails, TaskStatus};
 
-/// Changes of a waiting task. A field that is `None` is left unchanged.
+/// Changes of a waiting task.
+///
+/// A field that is `None` is left unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Edit {
     /// New parameters; they replace all of the old ones.
@@ -26,7 +28,9 @@ pub struct Edit {
 /// The outcome of an edit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EditReport {
-    /// The task was changed. Its attempts and retries stay counted.
+    /// The task was changed.
+    ///
+    /// Its attempts and retries stay counted.
     Changed,
     /// The task is in this status, not waiting, and was left unchanged.
     NotWaiting(TaskStatus),
@@ -41,8 +45,10 @@ pub enum DeleteReport {
     Deleted,
     /// The task has not ended and was not deleted.
     Open(TaskStatus),
-    /// The task has ended but is locked: by an engine that records its batch, or by a
-    /// creation with its unique key. Try again later.
+    /// The task has ended but is locked: by an engine that records its batch, or by a creation with
+    /// its unique key.
+    ///
+    /// Try again later.
     Busy,
     /// A task that has not succeeded depends on it, and may need its result.
     Needed,
@@ -91,8 +97,9 @@ impl NewTask {
         task.correlation(&old.correlation_id)
     }
 
-    /// The same for a task that keeps steps of the old one: its first attempt loads them. It
-    /// reads the results of the tasks that the old one depended on.
+    /// The same for a task that keeps steps of the old one: its first attempt loads them.
+    ///
+    /// It reads the results of the tasks that the old one depended on.
     pub fn rerun_with_steps_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
         let mut task = Self::rerun_of(old)?;
         if is_dependent(&old.context) {

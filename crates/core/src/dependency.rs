@@ -191,14 +191,18 @@ impl Flow {
         self
     }
 
-    /// Sets the correlation id that its tasks share. Without one, they get that of the task
-    /// that creates the flow, or of the first existing task that it depends on, or a new one.
+    /// Sets the correlation id that its tasks share.
+    ///
+    /// Without one, they get that of the task that creates the flow, or of the first existing task
+    /// that it depends on, or a new one.
     pub fn correlation(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
         self
     }
 
-    /// Adds a task. Its name is unique in the flow.
+    /// Adds a task.
+    ///
+    /// Its name is unique in the flow.
     #[allow(clippy::needless_pass_by_value)] // As `TaskEngine::create`.
     pub fn task<T: Task>(mut self, name: impl Into<String>, task: T) -> Self {
         match NewTask::of(&task) {
@@ -217,7 +221,9 @@ impl Flow {
     }
 
     /// Starts the last task after these have succeeded: names of tasks of the flow, or ids of
-    /// existing tasks. If one of them fails or is cancelled, it is cancelled.
+    /// existing tasks.
+    ///
+    /// If one of them fails or is cancelled, it is cancelled.
     pub fn after(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Success)
     }
@@ -227,8 +233,10 @@ impl Flow {
         self.depend(tasks, DependencyCondition::End)
     }
 
-    /// Starts the last task after all of these have ended, if at least one of them has failed
-    /// or was cancelled. Otherwise it is cancelled.
+    /// Starts the last task after all of these have ended, if at least one of them has failed or
+    /// was cancelled.
+    ///
+    /// Otherwise it is cancelled.
     pub fn after_failure(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Failure)
     }
@@ -414,8 +422,10 @@ fn names_of(tasks: &[FlowTaskDraft], places: &[usize]) -> Vec<String> {
 pub struct NewFlow {
     /// The name that lists show.
     pub name: Option<String>,
-    /// The correlation id of its tasks. Without one, the store takes that of the first
-    /// existing task that it depends on, or makes one.
+    /// The correlation id of its tasks.
+    ///
+    /// Without one, the store takes that of the first existing task that it depends on, or makes
+    /// one.
     pub correlation_id: Option<String>,
     /// Its tasks.
     pub tasks: Vec<NewFlowTask>,
@@ -733,7 +743,9 @@ impl FlowCounts {
         self.stopped + self.failed + self.cancelled + self.not_needed
     }
 
-    /// The state of the flow. With more tasks than were counted, it is as far as is known.
+    /// The state of the flow.
+    ///
+    /// With more tasks than were counted, it is as far as is known.
     #[must_use]
     pub fn state(&self) -> FlowState {
         match self {
@@ -757,8 +769,9 @@ pub struct BlockedTasks {
 }
 
 impl BlockedTasks {
-    /// Counts tasks up to a limit, each with whether it is overdue. One more than the limit
-    /// shows that there are more.
+    /// Counts tasks up to a limit, each with whether it is overdue.
+    ///
+    /// One more than the limit shows that there are more.
     #[must_use]
     pub fn of(limit: i64, tasks: impl IntoIterator<Item = (TaskId, bool)>) -> Self {
         let mut blocked = Self::default();

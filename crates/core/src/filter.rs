@@ -45,8 +45,10 @@ pub struct Filter {
     terms: Vec<Term>,
 }
 
-/// One condition. It always has a value that its field and operator can have:
-/// it comes from the parser, or from a constructor here.
+/// One condition.
+///
+/// It always has a value that its field and operator can have: it comes from the parser, or from a
+/// constructor here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
     /// The field that is compared.
@@ -160,8 +162,10 @@ impl Filter {
         self.terms.iter().any(|term| term.field == FilterField::Status)
     }
 
-    /// Whether it asks about parameters. A reader who may not see them must not ask
-    /// either: the answers to `params.password~a` reveal them letter by letter.
+    /// Whether it asks about parameters.
+    ///
+    /// A reader who may not see them must not ask either: the answers to `params.password~a` reveal
+    /// them letter by letter.
     #[must_use]
     pub fn asks_about_parameters(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.field, FilterField::Params(_)))

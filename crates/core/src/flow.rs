@@ -33,8 +33,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Reads it from the context of a task. Invalid values, which SQL of an application
-    /// may have written, are ignored: the task runs anyway.
+    /// Reads it from the context of a task.
+    ///
+    /// Invalid values, which SQL of an application may have written, are ignored: the task runs
+    /// anyway.
     #[must_use]
     pub fn of(id: TaskId, context: &Json) -> Self {
         // The common case needs no parsing.
@@ -62,7 +64,9 @@ impl Origin {
         Self { parent_id: Some(id), ..self.clone() }
     }
 
-    /// Adds it to the context of a new task. Fields that the task has are kept.
+    /// Adds it to the context of a new task.
+    ///
+    /// Fields that the task has are kept.
     #[must_use]
     pub fn stamp(&self, mut task: NewTask) -> NewTask {
         let fields = [
@@ -166,8 +170,9 @@ pub struct FlowPage {
 }
 
 impl FlowPage {
-    /// The task that starts the flow, if the correlation id is a task id. That task may
-    /// have another correlation id.
+    /// The task that starts the flow, if the correlation id is a task id.
+    ///
+    /// That task may have another correlation id.
     #[must_use]
     pub fn own_task(&self) -> Option<TaskId> {
         let id: TaskId = self.correlation_id.parse().ok()?;
@@ -212,9 +217,10 @@ pub struct FlowAttempt {
 }
 
 impl FlowTask {
-    /// How long each attempt waited between being due and starting. `None` for an
-    /// attempt that never started, that an operator retried, or that an operator started
-    /// early.
+    /// How long each attempt waited between being due and starting.
+    ///
+    /// `None` for an attempt that never started, that an operator retried, or that an operator
+    /// started early.
     #[must_use]
     pub fn waits(&self) -> Vec<Option<Duration>> {
         let mut due_at = Some(self.due_at);

@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 use crate::queue::Pool;
 use crate::task::TaskOptions;
 
-/// How long ended instances are kept, and listed among those of all names. In a
-/// cluster every start may register a new name.
+/// How long ended instances are kept, and listed among those of all names.
+///
+/// In a cluster every start may register a new name.
 pub const ENDED_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
-/// One registration of an engine, from its start to its end. A restarted engine has
-/// the same name and a new id.
+/// One registration of an engine, from its start to its end.
+///
+/// A restarted engine has the same name and a new id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceId(pub i64);
@@ -29,14 +31,18 @@ impl fmt::Display for InstanceId {
 /// An engine that registers.
 #[derive(Debug, Clone)]
 pub struct NewInstance {
-    /// Its name. No two live engines share a name.
+    /// Its name.
+    ///
+    /// No two live engines share a name.
     pub name: String,
     /// The machine.
     pub host: String,
     /// The process.
     pub pid: i32,
-    /// Identifies the process even if a later one on the same machine gets its pid:
-    /// see [`process::mark`](crate::process::mark). `None` if the system has no mark.
+    /// Identifies the process even if a later one on the same machine gets its pid: see
+    /// [`process::mark`](crate::process::mark).
+    ///
+    /// `None` if the system has no mark.
     pub process: Option<String>,
     /// The version of the engine.
     pub version: String,
@@ -89,8 +95,10 @@ pub struct InstanceRow {
     pub lost_at: Option<Timestamp>,
     /// How many attempts it holds that have not ended.
     pub held: i64,
-    /// Whether its process has ended on the machine that reads this, although the
-    /// instance has not ended. Always false on other machines: they rely on its lease.
+    /// Whether its process has ended on the machine that reads this, although the instance has not
+    /// ended.
+    ///
+    /// Always false on other machines: they rely on its lease.
     pub process_gone: bool,
 }
 
@@ -246,9 +254,10 @@ pub fn decide_admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
     }
 }
 
-/// The default name of an engine: the name of its machine, or the first free one of
-/// `machine-2`, `machine-3`, …. So a restarted engine gets its name back, and lists
-/// of engines stay short.
+/// The default name of an engine: the name of its machine, or the first free one of `machine-2`,
+/// `machine-3`, ….
+///
+/// So a restarted engine gets its name back, and lists of engines stay short.
 ///
 /// `last` is the name that this engine had before; it is kept if it is free. After
 /// an outage of the database all leases have expired, even those of live engines, so

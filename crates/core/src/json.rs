@@ -23,8 +23,9 @@ use serde_json::value::RawValue;
 pub const BYTES_MAX: usize = 1024 * 1024;
 /// The deepest nesting accepted.
 pub const DEPTH_MAX: usize = 64;
-/// The most digits accepted before the decimal point of a number, when it is
-/// written out in full. No `f64` has more than 309.
+/// The most digits accepted before the decimal point of a number, when it is written out in full.
+///
+/// No `f64` has more than 309.
 pub const INTEGER_DIGITS_MAX: usize = 1000;
 /// The same after the decimal point: all that PostgreSQL can keep.
 pub const FRACTION_DIGITS_MAX: usize = 16_383;

@@ -47,7 +47,9 @@ pub const WEIGHT_MAX: u32 = 1000;
 /// The most keys that have a weight.
 pub const WEIGHTS_MAX: usize = 1000;
 
-/// The id of a stored limit. A limit that is removed and added again has another id.
+/// The id of a stored limit.
+///
+/// A limit that is removed and added again has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LimitId(pub i32);
@@ -92,7 +94,9 @@ pub struct Limit {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LimitOptions {
-    /// The parameter whose value is the key. Without one, all tasks share the limit.
+    /// The parameter whose value is the key.
+    ///
+    /// Without one, all tasks share the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The most attempts that run at a time, for each key.
@@ -105,7 +109,9 @@ pub struct LimitOptions {
     /// for its retry blocks its key.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_order: bool,
-    /// How large the share of a key is, compared with the others. Default: 1.
+    /// How large the share of a key is, compared with the others.
+    ///
+    /// Default: 1.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<String, u32>,
 }
@@ -138,15 +144,17 @@ impl Rate {
         self
     }
 
-    /// How long after its claim an attempt may start at the latest. Later it is released, so
-    /// that a start is known up to this time.
+    /// How long after its claim an attempt may start at the latest.
+    ///
+    /// Later it is released, so that a start is known up to this time.
     #[must_use]
     pub fn start_within(&self) -> Duration {
         (self.per / 50).clamp(Duration::from_millis(20), Self::START_WITHIN_MAX)
     }
 
-    /// No attempt starts later than this after its claim. A recorded start that is further in
-    /// the future shows that the clock was set back.
+    /// No attempt starts later than this after its claim.
+    ///
+    /// A recorded start that is further in the future shows that the clock was set back.
     pub const START_WITHIN_MAX: Duration = Duration::from_secs(1);
 
     /// The least time between two claims, if starts are spread evenly.
@@ -175,8 +183,9 @@ impl LimitOptions {
         Self::default().key(parameter)
     }
 
-    /// One attempt at a time for each key, in the order of time and id. A task that failed
-    /// and waits for its retry blocks its key.
+    /// One attempt at a time for each key, in the order of time and id.
+    ///
+    /// A task that failed and waits for its retry blocks its key.
     #[must_use]
     pub fn in_order() -> Self {
         Self { in_order: true, ..Self::default() }

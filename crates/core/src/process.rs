@@ -24,10 +24,10 @@ pub fn pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// Boot, pid namespace, time namespace, user, pid and start time: no two processes
-/// share them all. Host names and pids repeat in containers, a start time reads
-/// differently in another time namespace, and the processes of another user may be
-/// hidden.
+/// Boot, pid namespace, time namespace, user, pid and start time: no two processes share them all.
+///
+/// Host names and pids repeat in containers, a start time reads differently in another time
+/// namespace, and the processes of another user may be hidden.
 #[must_use]
 pub fn mark() -> Option<String> {
     let pid = pid();
@@ -38,15 +38,19 @@ pub fn mark() -> Option<String> {
 /// second is the mark of that engine.
 pub const SUPERVISOR_ARGUMENT: &str = "supervise-executable";
 
-/// Whether the process with this [`mark`] and all executables that it ran have ended on
-/// this machine. False for processes of other machines: they rely on the lease.
+/// Whether the process with this [`mark`] and all executables that it ran have ended on this
+/// machine.
+///
+/// False for processes of other machines: they rely on the lease.
 #[must_use]
 pub fn is_gone(mark: &str) -> bool {
     has_ended(mark) && !has_supervisor(mark)
 }
 
-/// Whether the process has ended while executables that it ran have not: they get a
-/// second after its death. Until then its tasks must not start again.
+/// Whether the process has ended while executables that it ran have not: they get a second after
+/// its death.
+///
+/// Until then its tasks must not start again.
 #[must_use]
 pub fn is_ending(mark: &str) -> bool {
     has_ended(mark) && has_supervisor(mark)

@@ -14,8 +14,9 @@ use serde::Serialize;
 use crate::attempt::{AttemptId, clean};
 use crate::parse_error::ParseError;
 
-/// How many log lines of an attempt are kept: the first half and the last half of
-/// this number. The lines between them are only counted.
+/// How many log lines of an attempt are kept: the first half and the last half of this number.
+///
+/// The lines between them are only counted.
 pub const LINES_MAX: usize = 1000;
 /// How many bytes of an attempt's log are kept, one half for the first lines.
 pub const LOG_BYTES_MAX: usize = 256 * 1024;
@@ -77,7 +78,9 @@ pub struct Report {
     /// Grows with each change, so that a report that arrives late, because a
     /// connection hung, does not replace a newer one.
     pub version: i64,
-    /// How many lines it has logged in total. Numbers without a line were dropped.
+    /// How many lines it has logged in total.
+    ///
+    /// Numbers without a line were dropped.
     pub lines_total: i32,
     /// Its progress, if it reported any.
     pub progress: Option<ProgressReport>,
@@ -97,7 +100,9 @@ pub struct ProgressReport {
 }
 
 impl ProgressReport {
-    /// Reported now. A percentage out of bounds becomes the nearest valid one.
+    /// Reported now.
+    ///
+    /// A percentage out of bounds becomes the nearest valid one.
     #[must_use]
     pub fn new(percent: f64, message: &str) -> Self {
         let percent = if percent.is_nan() { 0.0 } else { percent.clamp(0.0, 100.0) };
@@ -119,7 +124,9 @@ pub struct LogLine {
 }
 
 impl LogLine {
-    /// Logged now. A longer message is cut, between characters.
+    /// Logged now.
+    ///
+    /// A longer message is cut, between characters.
     #[must_use]
     pub fn new(line: i32, level: LogLevel, message: &str) -> Self {
         Self { line, level, message: clean(message, LINE_BYTES_MAX), at: Instant::now() }
@@ -142,7 +149,9 @@ pub struct ProgressRow {
 pub struct LogRow {
     /// The attempt that logged it.
     pub attempt: i32,
-    /// Its number, from 1. A missing number belongs to a line that was dropped.
+    /// Its number, from 1.
+    ///
+    /// A missing number belongs to a line that was dropped.
     pub line: i32,
     /// When it was logged.
     pub logged_at: Timestamp,
@@ -152,7 +161,9 @@ pub struct LogRow {
     pub message: String,
 }
 
-/// Which lines of a task's log to read. They come in order.
+/// Which lines of a task's log to read.
+///
+/// They come in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogFilter {
     /// Only lines of this attempt.

@@ -31,8 +31,9 @@ impl Pool {
         Self { queues, workers, lowest_priority: None, classes: None }
     }
 
-    /// Whether these workers take tasks of a class. `pools` are all pools of their
-    /// engine: a class with workers of its own is left to those.
+    /// Whether these workers take tasks of a class.
+    ///
+    /// `pools` are all pools of their engine: a class with workers of its own is left to those.
     #[must_use]
     pub fn takes_class(&self, class: &str, pools: &[Self]) -> bool {
         let has = |pool: &Self| pool.classes.iter().flatten().any(|name| name == class);
@@ -66,8 +67,9 @@ impl Lanes {
         Self { queues, classes, lowest_priority: i32::MIN, divided_by_class: false }
     }
 
-    /// The tasks that the workers of a pool take, of these classes. `pools` are all
-    /// pools of its engine.
+    /// The tasks that the workers of a pool take, of these classes.
+    ///
+    /// `pools` are all pools of its engine.
     #[must_use]
     pub fn of(pool: &Pool, pools: &[Pool], mut classes: Vec<String>) -> Self {
         classes.retain(|class| pool.takes_class(class, pools));
@@ -230,8 +232,9 @@ impl QueueListBuilder {
 pub struct QueueService {
     /// The engine.
     pub instance: String,
-    /// Workers that take its tasks of every priority. They may also serve other
-    /// queues.
+    /// Workers that take its tasks of every priority.
+    ///
+    /// They may also serve other queues.
     pub workers: i32,
     /// Workers that take only tasks of a higher priority.
     pub reserved: i32,

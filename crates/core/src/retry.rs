@@ -145,8 +145,9 @@ impl RetryRule {
         self
     }
 
-    /// Whether retries are counted anew after an attempt that recorded a step. Default:
-    /// true, so that a durable task with many steps does not run out of retries.
+    /// Whether retries are counted anew after an attempt that recorded a step.
+    ///
+    /// Default: true, so that a durable task with many steps does not run out of retries.
     #[must_use]
     pub fn restart_after_progress(mut self, restart: bool) -> Self {
         self.restart_after_progress = restart;

@@ -37,7 +37,9 @@ use crate::retry::millis;
 use crate::secret::UnexpectedPlaceholder;
 use crate::task::{InvalidTask, NAME_BYTES_MAX, NewTask, Task};
 
-/// A schedule to store. Errors in it are returned when it is used.
+/// A schedule to store.
+///
+/// Errors in it are returned when it is used.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -91,36 +93,42 @@ impl Schedule {
         }
     }
 
-    /// Sets the time zone of the cron expression, like `Europe/Paris`. Default: UTC.
+    /// Sets the time zone of the cron expression, like `Europe/Paris`.
+    ///
+    /// Default: UTC.
     pub fn time_zone(mut self, name: impl Into<String>) -> Self {
         self.time_zone = name.into();
         self
     }
 
-    /// Sets the task to create, with the queue and priority of its class. It cannot be
-    /// unique: a transaction that holds its key would block the slots of other
+    /// Sets the task to create, with the queue and priority of its class.
+    ///
+    /// It cannot be unique: a transaction that holds its key would block the slots of other
     /// schedules. Use [`Schedule::overlap`] to keep its tasks apart.
     pub fn task<T: Task>(mut self, task: &T) -> Self {
         self.task = Some(NewTask::of(task));
         self
     }
 
-    /// Sets the task to create, of a class that is known only by name. Its time is
-    /// replaced by the slot.
+    /// Sets the task to create, of a class that is known only by name.
+    ///
+    /// Its time is replaced by the slot.
     pub fn new_task(mut self, task: NewTask) -> Self {
         self.task = Some(Ok(task));
         self
     }
 
-    /// Sets what happens to slots that passed while no engine ran. Default: the last one
-    /// fires.
+    /// Sets what happens to slots that passed while no engine ran.
+    ///
+    /// Default: the last one fires.
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets what happens while the task of the previous slot has not ended. Default:
-    /// both run.
+    /// Sets what happens while the task of the previous slot has not ended.
+    ///
+    /// Default: both run.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
@@ -205,7 +213,9 @@ fn stored_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Er
 pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 
 impl ScheduleDefinition {
-    /// The times of its slots. Intervals are counted from the anchor.
+    /// The times of its slots.
+    ///
+    /// Intervals are counted from the anchor.
     pub fn timetable(&self, anchor: Timestamp) -> Result<Timetable, InvalidDefinition> {
         let zone = TimeZone::get(&self.time_zone)
             .map_err(|_| InvalidDefinition::Zone(self.time_zone.clone()))?;
@@ -284,8 +294,9 @@ impl ScheduleDefinition {
         Json::encode(self)
     }
 
-    /// Decodes a stored definition. Fails if another version of this program has stored
-    /// fields that this one does not know.
+    /// Decodes a stored definition.
+    ///
+    /// Fails if another version of this program has stored fields that this one does not know.
     pub fn from_json(stored: &Json) -> Result<Self, InvalidDefinition> {
         stored.decode().map_err(|error| InvalidDefinition::Stored(error.to_string()))
     }
@@ -389,11 +400,13 @@ pub enum Overlap {
     /// The slot fires.
     #[default]
     Allow,
-    /// The slot is skipped. Of missed slots, at most the last one fires, whatever
-    /// [`Missed`] is.
+    /// The slot is skipped.
+    ///
+    /// Of missed slots, at most the last one fires, whatever [`Missed`] is.
     Skip,
-    /// The slot waits for that task. Of slots that pass meanwhile, those selected by
-    /// [`Missed`] fire.
+    /// The slot waits for that task.
+    ///
+    /// Of slots that pass meanwhile, those selected by [`Missed`] fire.
     Wait,
 }
 

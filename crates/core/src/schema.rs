@@ -17,8 +17,9 @@ use crate::task::TaskOptions;
 
 /// The longest schema of a class, in bytes.
 pub const BYTES_MAX: usize = 64 * 1024;
-/// The most bytes of all schemas of an engine. They are part of its row, which heartbeats
-/// update and lists of engines read.
+/// The most bytes of all schemas of an engine.
+///
+/// They are part of its row, which heartbeats update and lists of engines read.
 pub const ENGINE_BYTES_MAX: usize = 256 * 1024;
 /// The deepest nesting: a schema is stored two levels below the top.
 const DEPTH_MAX: usize = crate::json::DEPTH_MAX - 2;

@@ -71,7 +71,9 @@ pub fn check(paths: &[impl AsRef<str>]) -> Result<(), InvalidSecretPath> {
     Ok(())
 }
 
-/// Redacts the secrets of one task. Without secrets it changes nothing.
+/// Redacts the secrets of one task.
+///
+/// Without secrets it changes nothing.
 #[derive(Clone, Default, PartialEq)]
 pub struct Redactor {
     /// The secret texts.
@@ -97,8 +99,9 @@ pub fn redacted<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
 }
 
 impl Redactor {
-    /// For a task with these parameters and this context, of a class with these secret
-    /// paths. The paths in the context are added.
+    /// For a task with these parameters and this context, of a class with these secret paths.
+    ///
+    /// The paths in the context are added.
     #[must_use]
     pub fn of(parameters: &Json, context: &Json, paths: &[impl AsRef<str>]) -> Self {
         let Some(own) = paths_in(context) else {
@@ -135,8 +138,9 @@ impl Redactor {
         self.parameters.as_ref()
     }
 
-    /// Redacts a text. The beginning of a secret at the end of a text that was cut is
-    /// redacted, too.
+    /// Redacts a text.
+    ///
+    /// The beginning of a secret at the end of a text that was cut is redacted, too.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.texts.is_empty() {
@@ -230,7 +234,9 @@ impl Redactor {
         lines.iter_mut().for_each(|line| self.replace(&mut line.message));
     }
 
-    /// Redacts recorded steps and signals. The ids of child tasks are no secrets.
+    /// Redacts recorded steps and signals.
+    ///
+    /// The ids of child tasks are no secrets.
     pub fn steps(&self, steps: &mut TaskSteps) {
         for step in &mut steps.steps {
             self.replace(&mut step.name);
@@ -308,9 +314,10 @@ impl Secrets {
         }
     }
 
-    /// Restores secrets in a definition that a user edited without seeing them:
-    /// placeholders become the stored values, and secret paths stay secret. Values never
-    /// move to another class, where they may not be secret.
+    /// Restores secrets in a definition that a user edited without seeing them: placeholders become
+    /// the stored values, and secret paths stay secret.
+    ///
+    /// Values never move to another class, where they may not be secret.
     pub fn restore(
         &self,
         new: &mut ScheduleDefinition,

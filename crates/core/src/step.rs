@@ -36,11 +36,17 @@ pub const KEPT_STEPS: &str = "kept_steps";
 pub enum StepKind {
     /// Code of the task that ran, with its result.
     Step,
-    /// A sleep. It is recorded when it begins.
+    /// A sleep.
+    ///
+    /// It is recorded when it begins.
     Sleep,
-    /// A wait for a signal. It is recorded when it begins.
+    /// A wait for a signal.
+    ///
+    /// It is recorded when it begins.
     Wait,
-    /// Child tasks that the task waits for. It is recorded when they are created.
+    /// Child tasks that the task waits for.
+    ///
+    /// It is recorded when they are created.
     Call,
 }
 
@@ -83,8 +89,9 @@ pub struct InvalidStepName {
     rule: &'static str,
 }
 
-/// Checks the name of a step. `#` is reserved: the second step of the same name is
-/// `name#2`.
+/// Checks the name of a step.
+///
+/// `#` is reserved: the second step of the same name is `name#2`.
 pub fn check_step_name(name: &str) -> Result<(), InvalidStepName> {
     if is_plain(name) && !name.contains('#') {
         return Ok(());
@@ -145,7 +152,9 @@ pub fn numbered(name: &str, nth: u32) -> String {
 /// A step that an attempt records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewStep {
-    /// The attempt. The step is refused if it has ended.
+    /// The attempt.
+    ///
+    /// The step is refused if it has ended.
     pub id: AttemptId,
     /// The claim that the attempt belongs to.
     pub claim_id: ClaimId,
@@ -170,8 +179,10 @@ pub enum StepContent {
     SleepUntil(Timestamp),
     /// A wait for the signal with the name of the step, at most for this time.
     Wait(Duration),
-    /// Which attempts ended the children of a call, in their order: their outcomes are
-    /// read from these attempts from now on. Recorded as `name#ended`.
+    /// Which attempts ended the children of a call, in their order: their outcomes are read from
+    /// these attempts from now on.
+    ///
+    /// Recorded as `name#ended`.
     ChildrenEnded(Vec<i32>),
 }
 
@@ -292,7 +303,9 @@ pub struct TaskSteps {
 /// An attempt that ends because its task waits for a signal or for children.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspension {
-    /// The end of the attempt. Its task waits for at most the time in it.
+    /// The end of the attempt.
+    ///
+    /// Its task waits for at most the time in it.
     pub record: AttemptRecord,
     /// When the task is due if nothing wakes it; `None`: after the time in the record.
     pub until: Option<Timestamp>,
@@ -306,7 +319,9 @@ pub struct Suspension {
 /// The outcome of a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuspendOutcome {
-    /// The task waits. If it waits for children, this is the one that is watched.
+    /// The task waits.
+    ///
+    /// If it waits for children, this is the one that is watched.
     Suspended(Option<TaskId>),
     /// The attempt had been ended before.
     Late,
@@ -364,7 +379,9 @@ pub enum SignalStatus {
     Delivered,
     /// It is kept until the task waits for it.
     Kept,
-    /// Refused: a signal of this name was sent before. The first one counts.
+    /// Refused: a signal of this name was sent before.
+    ///
+    /// The first one counts.
     Duplicate,
     /// Refused: the wait for it has timed out.
     TimedOut,
@@ -442,8 +459,9 @@ pub fn retry_number_after(progress: bool, retry_number: u32, rule: &RetryRule) -
     if progress && rule.restart_after_progress { 0 } else { retry_number }
 }
 
-/// Whether the parent of a task with this context waits for its end. Most contexts are
-/// `{}`, so this costs next to nothing.
+/// Whether the parent of a task with this context waits for its end.
+///
+/// Most contexts are `{}`, so this costs next to nothing.
 #[must_use]
 pub fn is_awaited(context: &Json) -> bool {
     has_field(context, AWAITED)

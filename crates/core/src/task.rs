@@ -25,9 +25,10 @@ mod status;
 pub use row::{CreatedTask, ExecutionRow, LateResult, TaskDetails, TaskListQuery, TaskRow};
 pub use status::{ExecutionStatus, TaskStatus};
 
-/// A task class: the parameters that are stored. The code that runs is a plain
-/// function that you register with an engine; an application that only creates
-/// tasks needs none.
+/// A task class: the parameters that are stored.
+///
+/// The code that runs is a plain function that you register with an engine; an application that
+/// only creates tasks needs none.
 ///
 /// With the crate `task-engine`, `#[derive(Serialize, Deserialize, Task)]` implements it,
 /// and `#[task(…)]` sets its options. By hand:
@@ -76,12 +77,15 @@ pub use status::{ExecutionStatus, TaskStatus};
     note = "add `#[derive(Serialize, Deserialize, Task)]` to the type"
 )]
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
-    /// The name of the class. It selects the code that runs.
+    /// The name of the class.
+    ///
+    /// It selects the code that runs.
     const CLASS: &'static str;
 
-    /// Paths of parameters that only the task's code may see, like `"password"` or
-    /// `"card.number"`; a path may name a whole object. Output for people shows
-    /// `[secret]` instead: see [`crate::secret`].
+    /// Paths of parameters that only the task's code may see, like `"password"` or `"card.number"`;
+    /// a path may name a whole object.
+    ///
+    /// Output for people shows `[secret]` instead: see [`crate::secret`].
     const SECRETS: &'static [&'static str] = &[];
 
     /// Retries, timeout, queue and priority of the class.
@@ -114,8 +118,10 @@ pub struct TaskOptions {
     pub queue: String,
     /// The priority of new tasks.
     pub priority: i32,
-    /// How long asynchronous code may take to end by itself after a cancel request,
-    /// before it is dropped. Default: one second.
+    /// How long asynchronous code may take to end by itself after a cancel request, before it is
+    /// dropped.
+    ///
+    /// Default: one second.
     #[serde(rename = "cancel_grace_ms", with = "millis::optional")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_grace: Option<Duration>,
@@ -125,8 +131,10 @@ pub struct TaskOptions {
     /// The JSON Schema of the parameters: see [`crate::schema`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Schema>,
-    /// Its limits. They are not stored with the engine, but as limits of the database, where
-    /// an operator may change them.
+    /// Its limits.
+    ///
+    /// They are not stored with the engine, but as limits of the database, where an operator may
+    /// change them.
     #[serde(skip)]
     pub limits: Vec<ClassLimit>,
 }
@@ -175,17 +183,19 @@ impl TaskOptions {
         self
     }
 
-    /// Adds paths of secret parameters: see [`crate::secret`]. A class that is a
-    /// Rust type lists its own in [`Task::SECRETS`].
+    /// Adds paths of secret parameters: see [`crate::secret`].
+    ///
+    /// A class that is a Rust type lists its own in [`Task::SECRETS`].
     #[must_use]
     pub fn secret(mut self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.secret.extend(paths.into_iter().map(Into::into));
         self
     }
 
-    /// Publishes a JSON Schema of the parameters. The command line, the HTTP API and the
-    /// dashboard then refuse parameters that do not fit it, as long as an engine with the
-    /// class is alive. `create` and SQL check nothing.
+    /// Publishes a JSON Schema of the parameters.
+    ///
+    /// The command line, the HTTP API and the dashboard then refuse parameters that do not fit it,
+    /// as long as an engine with the class is alive. `create` and SQL check nothing.
     ///
     /// Of a schema with more than [64 KiB](crate::schema::BYTES_MAX), the engine warns and
     /// publishes nothing.
@@ -195,8 +205,9 @@ impl TaskOptions {
         self
     }
 
-    /// Publishes the schema of a type: see [`schema`](Self::schema). Needs the feature
-    /// `schemars`.
+    /// Publishes the schema of a type: see [`schema`](Self::schema).
+    ///
+    /// Needs the feature `schemars`.
     ///
     /// ```
     /// # extern crate task_engine_core as task_engine;
@@ -216,8 +227,10 @@ impl TaskOptions {
         self.schema(Schema::of::<T>())
     }
 
-    /// Adds a limit for all tasks of the class, over all engines: how many run at a time, how
-    /// often they start, whether they run in order. A class has at most three.
+    /// Adds a limit for all tasks of the class, over all engines: how many run at a time, how often
+    /// they start, whether they run in order.
+    ///
+    /// A class has at most three.
     ///
     /// It is named after the class: `sync`, `sync.rate` for a rate alone, `sync.order` for
     /// tasks in order, `sync.fair` for a key alone. Give further ones a name with
@@ -301,9 +314,10 @@ impl FromStr for TaskId {
     }
 }
 
-/// A task to create: in a batch, in a transaction of the application, or of a class
-/// that is known only by name. Otherwise
-/// `TaskEngine::create` is shorter.
+/// A task to create: in a batch, in a transaction of the application, or of a class that is known
+/// only by name.
+///
+/// Otherwise `TaskEngine::create` is shorter.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -525,9 +539,11 @@ impl NewTask {
         Ok(self)
     }
 
-    /// Applies a named limit to it, with this key: for example the customer whose account of
-    /// an external service it uses. It also sets the key for a limit of its class or queue. A
-    /// task names at most three, and is refused if one does not exist when it is created.
+    /// Applies a named limit to it, with this key: for example the customer whose account of an
+    /// external service it uses.
+    ///
+    /// It also sets the key for a limit of its class or queue. A task names at most three, and is
+    /// refused if one does not exist when it is created.
     ///
     /// ```
     /// # extern crate task_engine_core as task_engine;
@@ -546,8 +562,10 @@ impl NewTask {
         self.with_limit(name.into(), Some(key.into()))
     }
 
-    /// Applies a named limit to it. Its key is the value of the limit's parameter; if the
-    /// limit has none, all such tasks share it.
+    /// Applies a named limit to it.
+    ///
+    /// Its key is the value of the limit's parameter; if the limit has none, all such tasks share
+    /// it.
     pub fn limit_named(self, name: impl Into<String>) -> Result<Self, InvalidTask> {
         self.with_limit(name.into(), None)
     }
@@ -592,7 +610,9 @@ impl NewTask {
         self.unique.as_ref().map_or(Ok(()), Unique::check)
     }
 
-    /// Sets its flow. A plain number means the flow of the task with this id.
+    /// Sets its flow.
+    ///
+    /// A plain number means the flow of the task with this id.
     pub fn correlation(mut self, id: impl AsRef<str>) -> Result<Self, InvalidTask> {
         let id = id.as_ref();
         if !is_name(id) {

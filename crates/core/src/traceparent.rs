@@ -60,8 +60,9 @@ impl Traceparent {
 static CURRENT_SPAN: OnceLock<fn() -> Option<Traceparent>> = OnceLock::new();
 
 /// Sets how to find the current span of a thread, so that tasks are created under it.
-/// This crate depends on no tracing system; the feature `otlp` of the engine's crate
-/// calls this for OpenTelemetry. Only the first call has an effect.
+///
+/// This crate depends on no tracing system; the feature `otlp` of the engine's crate calls this for
+/// OpenTelemetry. Only the first call has an effect.
 pub fn set_current_span(current: fn() -> Option<Traceparent>) {
     let _ = CURRENT_SPAN.set(current);
 }

@@ -52,8 +52,10 @@ impl Unique {
         Self { key: key.into(), scope: Scope::default(), on_conflict: OnConflict::default() }
     }
 
-    /// Unique by all parameters, as JSON with sorted names. Creation fails if this has
-    /// more than [`KEY_BYTES_MAX`] bytes. A key is visible, also if parameters are secret.
+    /// Unique by all parameters, as JSON with sorted names.
+    ///
+    /// Creation fails if this has more than [`KEY_BYTES_MAX`] bytes. A key is visible, also if
+    /// parameters are secret.
     ///
     /// ```
     /// # extern crate task_engine_core as task_engine;
@@ -119,8 +121,9 @@ const PERIOD_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 /// Which task with the same key conflicts with a new one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// A waiting task, also one that waits for a retry. A running task does not
-    /// conflict: it may have started with outdated data.
+    /// A waiting task, also one that waits for a retry.
+    ///
+    /// A running task does not conflict: it may have started with outdated data.
     Waiting,
     /// A waiting or running task.
     #[default]
@@ -141,8 +144,9 @@ impl Scope {
     }
 }
 
-/// What happens on a conflict. Only a waiting task can be changed: a running or ended
-/// one is kept unchanged.
+/// What happens on a conflict.
+///
+/// Only a waiting task can be changed: a running or ended one is kept unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum OnConflict {
     /// The old task is kept unchanged.
@@ -216,9 +220,13 @@ impl FromStr for OnConflict {
 pub enum Creation {
     /// The task was created.
     Created(TaskId),
-    /// This task has the key and was kept unchanged. No task was created.
+    /// This task has the key and was kept unchanged.
+    ///
+    /// No task was created.
     Kept(TaskId),
-    /// This waiting task has the key and was changed. No task was created.
+    /// This waiting task has the key and was changed.
+    ///
+    /// No task was created.
     Replaced(TaskId),
 }
 

@@ -25,8 +25,10 @@ use crate::progress::AttemptReporter;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
-/// One execution of a task, as its handler gets it: the application's state, the task,
-/// its log, its progress and its cancellation. Cheap to clone.
+/// One execution of a task, as its handler gets it: the application's state, the task, its log, its
+/// progress and its cancellation.
+///
+/// Cheap to clone.
 ///
 /// ```
 /// use task_engine::{Failure, Context, Task};
@@ -155,13 +157,15 @@ impl<S> Context<S> {
     }
 
     /// Creates a child task: it belongs to the flow of this task, which is its parent.
+    ///
     /// Returns a builder, as [`TaskEngine::create`].
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         self.tasks().create(task)
     }
 
-    /// The tasks of the engine's database. Tasks that are created here are children of
-    /// this task.
+    /// The tasks of the engine's database.
+    ///
+    /// Tasks that are created here are children of this task.
     #[must_use]
     pub fn tasks(&self) -> &TaskEngine {
         self.on_demand().tasks.get_or_init(|| {
@@ -171,10 +175,10 @@ impl<S> Context<S> {
         })
     }
 
-    /// Completes the task inside a transaction of the application in the store's
-    /// database. The effects of the transaction and the end of the task commit
-    /// together, or neither does, so the effects happen exactly once, even if the
-    /// engine dies; see [`complete`](crate::complete).
+    /// Completes the task inside a transaction of the application in the store's database.
+    ///
+    /// The effects of the transaction and the end of the task commit together, or neither does, so
+    /// the effects happen exactly once, even if the engine dies; see [`complete`](crate::complete).
     ///
     /// Call it last, commit, and return the result. With the PostgreSQL drivers it
     /// returns a future; with rusqlite it returns the result at once.
@@ -186,19 +190,20 @@ impl<S> Context<S> {
         transaction.complete(self.completion(result))
     }
 
-    /// What [`complete_in`](Self::complete_in) writes, for other drivers: pass it to
-    /// the store's crate, or on PostgreSQL to the SQL function
-    /// `task_engine.complete_attempt`. From here on the attempt fails unless its
-    /// completion commits.
+    /// What [`complete_in`](Self::complete_in) writes, for other drivers: pass it to the store's
+    /// crate, or on PostgreSQL to the SQL function `task_engine.complete_attempt`.
+    ///
+    /// From here on the attempt fails unless its completion commits.
     pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
         let result = Json::encode(result)
             .map_err(|error| StoreError::InvalidData(format!("the result: {error}")))?;
         Ok(self.handle.completion(result))
     }
 
-    /// Whether the attempt should end: a user cancelled the task, its time limit is
-    /// exceeded, or the engine must stop. Asynchronous code is dropped soon after;
-    /// blocking code must check this.
+    /// Whether the attempt should end: a user cancelled the task, its time limit is exceeded, or
+    /// the engine must stop.
+    ///
+    /// Asynchronous code is dropped soon after; blocking code must check this.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.is_cancelled()
@@ -209,22 +214,25 @@ impl<S> Context<S> {
         self.cancelled.cancelled().await;
     }
 
-    /// A text without the secret parameters of the task, for output of the handler
-    /// elsewhere. Errors, log and progress are redacted by the engine.
+    /// A text without the secret parameters of the task, for output of the handler elsewhere.
+    ///
+    /// Errors, log and progress are redacted by the engine.
     #[must_use]
     pub fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.reporter.secrets.text(text)
     }
 
-    /// Reports progress: 0 to 100 percent, and a short message. The last one counts,
-    /// and is shown while the task runs and after it. Never waits: it is written in
-    /// the background, within half a second.
+    /// Reports progress: 0 to 100 percent, and a short message.
+    ///
+    /// The last one counts, and is shown while the task runs and after it. Never waits: it is
+    /// written in the background, within half a second.
     pub fn progress(&self, percent: impl Into<f64>, message: impl AsRef<str>) {
         self.reporter.progress(percent.into(), message.as_ref());
     }
 
-    /// Adds a line to the log of this attempt, which is shown while the task runs
-    /// and kept with it. Never waits, like [`Context::progress`].
+    /// Adds a line to the log of this attempt, which is shown while the task runs and kept with it.
+    ///
+    /// Never waits, like [`Context::progress`].
     ///
     /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line: the
     /// first half is written while it runs, the last half when it ends. The lines

@@ -16,8 +16,9 @@ use crate::flow::existing_tasks;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
-/// Builder of a task. Awaiting it creates the task and returns an `A`: the id, or for
-/// a unique task a [`Creation`].
+/// Builder of a task.
+///
+/// Awaiting it creates the task and returns an `A`: the id, or for a unique task a [`Creation`].
 #[derive(Debug)]
 #[must_use = "nothing is created until this is awaited"]
 pub struct Create<'a, A = TaskId> {
@@ -96,9 +97,10 @@ impl<'a, A> Create<'a, A> {
         Create { tasks, task, after, correlation, answer: PhantomData }
     }
 
-    /// Starts it after these existing tasks have succeeded: an id, or a list of ids. If one of
-    /// them fails or is cancelled, it is cancelled. A task that is unique cannot depend on
-    /// others.
+    /// Starts it after these existing tasks have succeeded: an id, or a list of ids.
+    ///
+    /// If one of them fails or is cancelled, it is cancelled. A task that is unique cannot depend
+    /// on others.
     ///
     /// ```no_run
     /// # use task_engine::{Task, TaskEngine};
@@ -119,8 +121,10 @@ impl<'a, A> Create<'a, A> {
         self.depend(tasks, DependencyCondition::End)
     }
 
-    /// Starts it after all of these existing tasks have ended, if at least one of them has
-    /// failed or was cancelled. Otherwise it is cancelled.
+    /// Starts it after all of these existing tasks have ended, if at least one of them has failed
+    /// or was cancelled.
+    ///
+    /// Otherwise it is cancelled.
     pub fn after_task_failure(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Failure)
     }
@@ -153,12 +157,16 @@ impl<'a, A> Create<'a, A> {
 }
 
 impl Create<'_, Creation> {
-    /// Which tasks with the same key conflict. Default: [`Scope::Active`].
+    /// Which tasks with the same key conflict.
+    ///
+    /// Default: [`Scope::Active`].
     pub fn scope(self, scope: Scope) -> Self {
         self.with_unique(|unique| unique.scope(scope))
     }
 
-    /// What happens on a conflict. Default: [`OnConflict::Keep`].
+    /// What happens on a conflict.
+    ///
+    /// Default: [`OnConflict::Keep`].
     pub fn on_conflict(self, answer: OnConflict) -> Self {
         self.with_unique(|unique| unique.on_conflict(answer))
     }
@@ -177,10 +185,11 @@ impl<'a, A: From<Creation> + Send + 'static> Create<'a, A> {
         Create { tasks, task, after: Vec::new(), correlation: None, answer: PhantomData }
     }
 
-    /// Creates the task in a transaction of the application, in the database of the
-    /// tasks: the task exists if the transaction commits. The transaction is one of
-    /// tokio-postgres, of sqlx (feature `sqlx`) or of rusqlite. With the first two,
-    /// this returns a future; with rusqlite, the result itself.
+    /// Creates the task in a transaction of the application, in the database of the tasks: the task
+    /// exists if the transaction commits.
+    ///
+    /// The transaction is one of tokio-postgres, of sqlx (feature `sqlx`) or of rusqlite. With the
+    /// first two, this returns a future; with rusqlite, the result itself.
     ///
     /// ```no_run
     /// # use task_engine::{Task, TaskEngine, postgres::tokio_postgres};
@@ -227,7 +236,9 @@ impl<'a, A: From<Creation>> IntoFuture for Create<'a, A> {
     }
 }
 
-/// Why tasks were not created. None of the call was.
+/// Why tasks were not created.
+///
+/// None of the call was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use crate::create::CreateError;
 use task_engine_core::task::{InvalidTask, NewTask};
 
-/// Sees every task before it is created. A plain function or closure is one.
+/// Sees every task before it is created.
+///
+/// A plain function or closure is one.
 ///
 /// ```
 /// use task_engine::{CreationHook, NewTask, Refusal};
@@ -37,7 +39,9 @@ pub trait CreationHook: Send + Sync + 'static {
     /// Changes the task, or refuses it: then nothing of the call is created.
     fn creating(&self, task: &mut NewTask) -> Result<(), Refusal>;
 
-    /// Its name in messages. Default: the name of its type.
+    /// Its name in messages.
+    ///
+    /// Default: the name of its type.
     fn name(&self) -> &str {
         type_name::<Self>()
     }

@@ -14,6 +14,7 @@ use crate::context::Context;
 
 impl<S> Context<S> {
     /// The result of a task that this one depends on: by its name in the flow, or by its id.
+    ///
     /// It is read from that task, not copied.
     ///
     /// ```
@@ -41,8 +42,10 @@ impl<S> Context<S> {
         }
     }
 
-    /// All tasks that this one depends on, in the order of their ids: how they ended, with
-    /// their results and errors. For tasks that run after an end or a failure.
+    /// All tasks that this one depends on, in the order of their ids: how they ended, with their
+    /// results and errors.
+    ///
+    /// For tasks that run after an end or a failure.
     ///
     /// ```
     /// use task_engine::{Context, Failure, TaskStatus};
@@ -64,7 +67,9 @@ impl<S> Context<S> {
         self.read_dependencies(&rows).await
     }
 
-    /// Whether this task depends on others. Reads nothing.
+    /// Whether this task depends on others.
+    ///
+    /// Reads nothing.
     #[must_use]
     pub fn has_dependencies(&self) -> bool {
         is_dependent(&self.context)

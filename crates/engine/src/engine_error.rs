@@ -52,7 +52,9 @@ pub enum EngineError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A part of the engine panicked. Its tasks are left to recovery.
+    /// A part of the engine panicked.
+    ///
+    /// Its tasks are left to recovery.
     #[error("the engine broke, which is a bug of Task Engine: {0}")]
     Broken(String),
     /// The operating system refused something that an engine needs.

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use task_engine_core::attempt::{AttemptEnd, RetryAdvice, TaskError};
 use task_engine_core::display::span;
 
-/// Why a task failed. `?` converts any error into one: it is recorded with its
-/// type, its causes and its place, and retried by the rule.
+/// Why a task failed.
+///
+/// `?` converts any error into one: it is recorded with its type, its causes and its place, and
+/// retried by the rule.
 ///
 /// It does not implement `Error` itself, so that `?` can convert every error.
 ///
@@ -81,10 +83,11 @@ impl Failure {
         failure
     }
 
-    /// Not a failure: postpones the task by this time, and uses no retry. For
-    /// work that cannot be done now, although nothing is wrong: a file that has not
-    /// arrived, a service that is closed at night. For a service that refuses calls
-    /// because there are too many, see [`rate_limited`](Self::rate_limited).
+    /// Not a failure: postpones the task by this time, and uses no retry.
+    ///
+    /// For work that cannot be done now, although nothing is wrong: a file that has not arrived, a
+    /// service that is closed at night. For a service that refuses calls because there are too
+    /// many, see [`rate_limited`](Self::rate_limited).
     ///
     /// The task waits by the database's clock, at most a year, and can be
     /// cancelled meanwhile. The attempt is recorded as `snoozed`; errors, error
@@ -106,11 +109,12 @@ impl Failure {
         failure
     }
 
-    /// Not a failure: a service refused the call because there were too many, and accepts
-    /// calls again after this time. Postpones the task as [`snooze`](Self::snooze) does, and
-    /// uses no retry. If the task has limits, their keys are closed as well: no task with the
-    /// same keys starts for this time, in any engine. If some of its limits have keys, only
-    /// those are closed.
+    /// Not a failure: a service refused the call because there were too many, and accepts calls
+    /// again after this time.
+    ///
+    /// Postpones the task as [`snooze`](Self::snooze) does, and uses no retry. If the task has
+    /// limits, their keys are closed as well: no task with the same keys starts for this time, in
+    /// any engine. If some of its limits have keys, only those are closed.
     ///
     /// Without limits, it is a snooze. If the store cannot be reached, only this task waits.
     ///

@@ -100,8 +100,9 @@ impl TaskEngine {
     }
 
     /// Creates the tasks of a flow in a transaction of the application: see
-    /// [`Create::in_tx`](crate::Create::in_tx). With the PostgreSQL drivers it returns a
-    /// future; with rusqlite, the result itself.
+    /// [`Create::in_tx`](crate::Create::in_tx).
+    ///
+    /// With the PostgreSQL drivers it returns a future; with rusqlite, the result itself.
     ///
     /// Existing tasks that the flow depends on do not start before the transaction ends.
     ///

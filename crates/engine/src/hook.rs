@@ -54,20 +54,25 @@ use crate::panic::Guarded;
 /// }
 /// ```
 pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
-    /// Its name in errors and logs. Default: the name of its type.
+    /// Its name in errors and logs.
+    ///
+    /// Default: the name of its type.
     fn name(&self) -> Cow<'static, str> {
         let path = std::any::type_name::<Self>();
         let path = path.split('<').next().unwrap_or(path);
         path.rsplit("::").next().unwrap_or(path).into()
     }
 
-    /// How long `before`, `around` (without what is inside of it) and `after`
-    /// may take, each. Code that blocks its thread cannot be stopped by this.
+    /// How long `before`, `around` (without what is inside of it) and `after` may take, each.
+    ///
+    /// Code that blocks its thread cannot be stopped by this.
     fn time_limit(&self) -> Duration {
         Duration::from_secs(10)
     }
 
-    /// Runs before the handler. An error refuses the attempt.
+    /// Runs before the handler.
+    ///
+    /// An error refuses the attempt.
     fn before(&self, cx: &Context<S>) -> impl Future<Output = Result<(), Failure>> + Send {
         let _ = cx;
         async { Ok(()) }
@@ -83,7 +88,9 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
         next.run()
     }
 
-    /// Runs after the handler has returned. Its result counts.
+    /// Runs after the handler has returned.
+    ///
+    /// Its result counts.
     fn after(
         &self,
         cx: &Context<S>,
@@ -213,8 +220,10 @@ impl<S> fmt::Debug for Next<'_, S> {
 }
 
 impl<'a, S: Send + Sync + 'static> Next<'a, S> {
-    /// Runs it. A hook that does not call this refuses the attempt, or returns a
-    /// result in the handler's place.
+    /// Runs it.
+    ///
+    /// A hook that does not call this refuses the attempt, or returns a result in the handler's
+    /// place.
     pub fn run(self) -> impl Future<Output = Result<Json, Failure>> + Send + 'a {
         // Boxed, because hooks contain hooks.
         let inside: HookFuture<'a, Json> = match self.hooks.split_first() {

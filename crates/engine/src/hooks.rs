@@ -19,7 +19,9 @@ pub use crate::hook::Next;
 #[cfg(feature = "metrics")]
 pub use metrics_hook::Metrics;
 
-/// Values that hooks leave for the handler, one of each type. Clones share them.
+/// Values that hooks leave for the handler, one of each type.
+///
+/// Clones share them.
 #[derive(Clone, Default)]
 pub struct Extensions(Arc<Mutex<Values>>);
 
@@ -114,11 +116,12 @@ mod metrics_hook {
     use crate::failure::Failure;
     use crate::hook::{Hook, Next};
 
-    /// Counts executions (`task_engine_executions_total`) and measures how long they
-    /// take (`task_engine_execution_seconds`), each by `class` and `outcome`:
-    /// `success`, `failure`, `snoozed`, or `interrupted` for executions that were dropped (its
-    /// timeout, a cancel, a stop). How many run is `task_engine_executions_running`,
-    /// by `class`.
+    /// Counts executions (`task_engine_executions_total`) and measures how long they take
+    /// (`task_engine_execution_seconds`), each by `class` and `outcome`: `success`, `failure`,
+    /// `snoozed`, or `interrupted` for executions that were dropped (its timeout, a cancel, a
+    /// stop).
+    ///
+    /// How many run is `task_engine_executions_running`, by `class`.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct Metrics;
 

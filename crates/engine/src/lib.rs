@@ -206,8 +206,9 @@ pub use database_url::DatabaseUrl;
 pub use flow::FlowTasks;
 #[cfg(feature = "postgres")]
 pub use pool::CreationPool;
-/// The types of tasks, attempts, engines, schedules and searches. The root of this
-/// crate exports those that applications use every day.
+/// The types of tasks, attempts, engines, schedules and searches.
+///
+/// The root of this crate exports those that applications use every day.
 #[doc(no_inline)]
 pub use task_engine_core as core;
 #[doc(inline)]

@@ -36,7 +36,9 @@ impl RunningEngine {
         &self.instance
     }
 
-    /// Stops it after its running tasks have finished. No new task starts.
+    /// Stops it after its running tasks have finished.
+    ///
+    /// No new task starts.
     pub fn stop(&self) {
         self.stop.stop();
     }
@@ -75,8 +77,10 @@ impl Drop for RunningEngine {
 }
 
 impl<S: Send + Sync + 'static> Engine<S> {
-    /// Runs until SIGTERM or SIGINT: the first lets running tasks finish, the
-    /// second cancels and releases them. See [`StopHandle::stop_on_signals`].
+    /// Runs until SIGTERM or SIGINT: the first lets running tasks finish, the second cancels and
+    /// releases them.
+    ///
+    /// See [`StopHandle::stop_on_signals`].
     pub async fn run(self) -> Result<Stopped, EngineError> {
         let signals = on_signals(self.stop.clone())?;
         let stopped = self.run_until(std::future::pending()).await;
@@ -84,8 +88,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
         stopped
     }
 
-    /// Runs until `shutdown` completes, or its [`StopHandle`] is used. Then running
-    /// tasks finish. It installs no handlers of signals.
+    /// Runs until `shutdown` completes, or its [`StopHandle`] is used.
+    ///
+    /// Then running tasks finish. It installs no handlers of signals.
     ///
     /// ```no_run
     /// # async fn example(engine: task_engine::Engine<()>) -> Result<(), Box<dyn std::error::Error>> {
@@ -105,8 +110,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
         engine.ended().await
     }
 
-    /// Starts it in the background. Returns when it has registered and takes tasks, or
-    /// the reason why it does not run.
+    /// Starts it in the background.
+    ///
+    /// Returns when it has registered and takes tasks, or the reason why it does not run.
     ///
     /// ```
     /// # #[tokio::main]

@@ -7,9 +7,11 @@ use crate::context::Context;
 use crate::create::CreateError;
 
 impl<S> Context<S> {
-    /// Creates tasks that all tasks wait for that depend on this one: more members of a batch,
-    /// for example. They are children of this task, and each dependent task depends on them
-    /// under the same condition as on this one. They start at once; this task need not end.
+    /// Creates tasks that all tasks wait for that depend on this one: more members of a batch, for
+    /// example.
+    ///
+    /// They are children of this task, and each dependent task depends on them under the same
+    /// condition as on this one. They start at once; this task need not end.
     ///
     /// They are created in one transaction, all or none. An attempt that fails afterwards and
     /// is retried adds them again, unless this is called in a [step](Self::step).
@@ -52,7 +54,9 @@ impl<S> Context<S> {
     }
 }
 
-/// Why members were not added. None of the call was.
+/// Why members were not added.
+///
+/// None of the call was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddMembersError {

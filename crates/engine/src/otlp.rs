@@ -30,9 +30,10 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// From now on every [`TaskEngine`](crate::TaskEngine) of this process creates tasks
-/// under the OpenTelemetry span that its caller is in. Engines call this by
-/// themselves.
+/// From now on every [`TaskEngine`](crate::TaskEngine) of this process creates tasks under the
+/// OpenTelemetry span that its caller is in.
+///
+/// Engines call this by themselves.
 pub fn propagate() {
     set_current_span(|| {
         traceparent(&Span::current()).or_else(|| name(Context::current().span().span_context()))

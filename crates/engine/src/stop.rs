@@ -14,8 +14,9 @@ pub(crate) enum Phase {
     Forced,
 }
 
-/// Stops an engine from elsewhere in the program. Clones stop the same one; an
-/// engine that is started after that ends at once.
+/// Stops an engine from elsewhere in the program.
+///
+/// Clones stop the same one; an engine that is started after that ends at once.
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     phase: Arc<watch::Sender<Phase>>,
@@ -35,8 +36,9 @@ impl StopHandle {
     }
 
     /// From now on, the first SIGTERM or SIGINT stops gracefully, the second at once.
-    /// Later ones do nothing. A program does this before anything else, so that no
-    /// signal is missed: as process 1, one without a handler is ignored.
+    ///
+    /// Later ones do nothing. A program does this before anything else, so that no signal is
+    /// missed: as process 1, one without a handler is ignored.
     ///
     /// # Errors
     /// If the system does not allow listening to signals.
@@ -47,7 +49,9 @@ impl StopHandle {
         on_signals(self.clone()).map(drop)
     }
 
-    /// Stops after the running tasks have finished. No new task starts.
+    /// Stops after the running tasks have finished.
+    ///
+    /// No new task starts.
     pub fn stop(&self) {
         self.advance(Phase::Draining);
     }
@@ -57,8 +61,9 @@ impl StopHandle {
         self.advance(Phase::Forced);
     }
 
-    /// Waits until a stop is requested. For what a program does before its engine
-    /// runs, like connecting to the database.
+    /// Waits until a stop is requested.
+    ///
+    /// For what a program does before its engine runs, like connecting to the database.
     pub async fn requested(&self) {
         self.watch().reached(Phase::Draining).await;
     }
@@ -69,8 +74,9 @@ impl StopHandle {
         *self.phase.borrow() > Phase::Running
     }
 
-    /// Waits until a stop at once is requested. For a program that runs several engines,
-    /// each with a handle of its own.
+    /// Waits until a stop at once is requested.
+    ///
+    /// For a program that runs several engines, each with a handle of its own.
     pub async fn requested_now(&self) {
         self.watch().reached(Phase::Forced).await;
     }
@@ -117,6 +123,7 @@ pub struct Stopped {
     /// How many tasks were released, and wait again.
     pub released: usize,
     /// How many endings could not be recorded, because the store was unreachable.
+    ///
     /// Their attempts are left to recovery.
     pub unrecorded: usize,
 }

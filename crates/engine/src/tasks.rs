@@ -23,7 +23,9 @@ use crate::pool::CreationPool;
 use crate::transaction::Transaction;
 
 /// The tasks of one database: creates them, reads them, cancels them, and makes
-/// [engines](Self::engine) that run them. Cheap to clone.
+/// [engines](Self::engine) that run them.
+///
+/// Cheap to clone.
 ///
 /// ```
 /// use std::time::Duration;
@@ -102,17 +104,18 @@ impl TaskEngine {
         }
     }
 
-    /// The same with one more hook on creation, which runs after the others: see
-    /// [`CreationHook`]. Tasks that are created by tasks of its [engines](Self::engine)
-    /// pass it, too.
+    /// The same with one more hook on creation, which runs after the others: see [`CreationHook`].
+    ///
+    /// Tasks that are created by tasks of its [engines](Self::engine) pass it, too.
     #[must_use]
     pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
         self.hooks.add(hook);
         self
     }
 
-    /// Creates the tables, or brings them to this version. Returns the applied
-    /// migrations.
+    /// Creates the tables, or brings them to this version.
+    ///
+    /// Returns the applied migrations.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
         self.store.migrate().await
     }
@@ -139,7 +142,9 @@ impl TaskEngine {
         self.store.tasks(filter).await
     }
 
-    /// Creates one task. Returns a builder; await it to create the task.
+    /// Creates one task.
+    ///
+    /// Returns a builder; await it to create the task.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -160,7 +165,9 @@ impl TaskEngine {
         Schedules::of(&*self.store)
     }
 
-    /// Creates many tasks, all or none, in one call. The ids are in order.
+    /// Creates many tasks, all or none, in one call.
+    ///
+    /// The ids are in order.
     pub async fn create_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, CreateError> {
         let creations = self.create_each(tasks).await?;
         Ok(creations.into_iter().map(Creation::id).collect())
@@ -271,8 +278,10 @@ impl TaskEngine {
     }
 
     /// Sends a signal to a durable task, by its id or by its class and unique key: see
-    /// [`Context::wait_for`](crate::Context::wait_for). The first signal of a name counts. A
-    /// signal that arrives before the task waits for it is kept.
+    /// [`Context::wait_for`](crate::Context::wait_for).
+    ///
+    /// The first signal of a name counts. A signal that arrives before the task waits for it is
+    /// kept.
     ///
     /// ```no_run
     /// # use task_engine::{TaskEngine, TaskId, SignalStatus};
@@ -292,8 +301,9 @@ impl TaskEngine {
     }
 
     /// The same in a transaction of the application: the task receives the signal when the
-    /// transaction commits, and stays locked until then. With the PostgreSQL drivers it
-    /// returns a future; with rusqlite, the result itself.
+    /// transaction commits, and stays locked until then.
+    ///
+    /// With the PostgreSQL drivers it returns a future; with rusqlite, the result itself.
     pub fn signal_in<X: Transaction>(
         &self,
         transaction: X,
@@ -305,8 +315,9 @@ impl TaskEngine {
         transaction.signal(schema, target.into(), name.to_owned(), signal_payload(payload))
     }
 
-    /// Cancels a task: at once if it waits, by request if it runs. The execution of a
-    /// running task shows later how its code reacted.
+    /// Cancels a task: at once if it waits, by request if it runs.
+    ///
+    /// The execution of a running task shows later how its code reacted.
     pub async fn cancel(&self, id: TaskId) -> Result<CancelReport, StoreError> {
         let reports = self.store.cancel(&[id]).await?;
         Ok(reports.first().copied().unwrap_or(CancelReport::NotFound))

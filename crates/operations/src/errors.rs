@@ -37,8 +37,9 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Finds tasks with an error that match a filter. A filter without a status selects
-    /// failed tasks.
+    /// Finds tasks with an error that match a filter.
+    ///
+    /// A filter without a status selects failed tasks.
     pub async fn find(
         store: &dyn Store,
         filter: Filter,
@@ -164,8 +165,9 @@ impl ErrorGroup {
         })
     }
 
-    /// The narrowest filter that matches all tasks of this group. It may match others;
-    /// [`Self::contains`] excludes them.
+    /// The narrowest filter that matches all tasks of this group.
+    ///
+    /// It may match others; [`Self::contains`] excludes them.
     #[must_use]
     pub fn filter(&self) -> Filter {
         let filter = Filter::default()

@@ -143,8 +143,9 @@ fn not_needed(task: &FlowTask) -> bool {
     task.row.error.as_ref().is_some_and(|error| error.exception == TaskError::NOT_NEEDED)
 }
 
-/// Reads up to `limit` tasks of a flow, oldest first, with their dependencies. `None` if no
-/// task has this correlation id.
+/// Reads up to `limit` tasks of a flow, oldest first, with their dependencies.
+///
+/// `None` if no task has this correlation id.
 pub async fn read(
     store: &dyn Store,
     correlation_id: &str,
@@ -276,8 +277,9 @@ impl TaskRelations {
 /// The time limit of the search for dependents.
 const DEPENDENTS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Marks the tasks of a flow with their creator, and records which of their parameters are
-/// secret. Placeholders of hidden secrets are refused by the caller.
+/// Marks the tasks of a flow with their creator, and records which of their parameters are secret.
+///
+/// Placeholders of hidden secrets are refused by the caller.
 pub fn prepare(
     flow: &mut NewFlow,
     creator: Option<&str>,

@@ -37,10 +37,12 @@ impl Actor {
     }
 }
 
-/// Performs operations for one actor. Each method is one operation; see the modules
-/// [`tasks`](crate::tasks), [`durable`](crate::durable), [`queues`](crate::queues),
-/// [`limits`](crate::limits), [`schedules`](crate::schedules),
-/// [`recover`](crate::recover), [`tokens`](crate::tokens) and [`prune`](crate::prune).
+/// Performs operations for one actor.
+///
+/// Each method is one operation; see the modules [`tasks`](crate::tasks),
+/// [`durable`](crate::durable), [`queues`](crate::queues), [`limits`](crate::limits),
+/// [`schedules`](crate::schedules), [`recover`](crate::recover), [`tokens`](crate::tokens) and
+/// [`prune`](crate::prune).
 #[derive(Debug, Clone)]
 pub struct Operator {
     pub(crate) store: Arc<dyn Store>,
@@ -62,7 +64,9 @@ pub struct AuditedOperation {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The request is wrong. Nothing was changed.
+    /// The request is wrong.
+    ///
+    /// Nothing was changed.
     #[error("{message}")]
     Invalid {
         /// The wrong field as a JSON pointer, like `/parameters/to`; empty for the whole.
@@ -70,7 +74,9 @@ pub enum OperationError {
         /// What is wrong.
         message: String,
     },
-    /// Parameters do not fit the schema of their class. Nothing was changed.
+    /// Parameters do not fit the schema of their class.
+    ///
+    /// Nothing was changed.
     #[error("{invalid}")]
     Parameters {
         /// What is wrong first, as a JSON pointer in the request.
@@ -78,13 +84,19 @@ pub enum OperationError {
         /// What is wrong.
         invalid: InvalidParameters,
     },
-    /// The actor may not do this. Nothing was changed.
+    /// The actor may not do this.
+    ///
+    /// Nothing was changed.
     #[error("{0}")]
     Forbidden(String),
-    /// The target does not exist. Nothing was changed.
+    /// The target does not exist.
+    ///
+    /// Nothing was changed.
     #[error("{0}")]
     NotFound(String),
-    /// The target is in another state. Nothing was changed.
+    /// The target is in another state.
+    ///
+    /// Nothing was changed.
     #[error("{0}")]
     Conflict(String),
     /// An idempotency key was used before for another request.
@@ -148,7 +160,9 @@ impl AuditedOperation {
         Self { action, target: target.into(), detail: json!({}) }
     }
 
-    /// Facts that the target does not contain. Never parameters: they may be secret.
+    /// Facts that the target does not contain.
+    ///
+    /// Never parameters: they may be secret.
     #[must_use]
     pub fn detail(mut self, detail: Value) -> Self {
         self.detail = detail;

@@ -96,8 +96,9 @@ impl RedactedTask {
     }
 }
 
-/// The filter as this role may use it. The answers to `params.password~a` would reveal a
-/// secret letter by letter.
+/// The filter as this role may use it.
+///
+/// The answers to `params.password~a` would reveal a secret letter by letter.
 pub fn allowed_filter(
     filter: Filter,
     role: Role,

@@ -187,8 +187,9 @@ impl OperationOutcome {
         Self::ALL.iter().copied().find(|outcome| outcome.as_str() == token)
     }
 
-    /// How many tasks had this outcome, like "3 tasks were cancelled". Without a number if it
-    /// is not about tasks.
+    /// How many tasks had this outcome, like "3 tasks were cancelled".
+    ///
+    /// Without a number if it is not about tasks.
     #[must_use]
     pub fn counted(self, number: u64) -> String {
         self.counted_as("task", number)
@@ -225,7 +226,9 @@ pub struct OperationReport {
     pub audit_id: i64,
     /// How many had which outcome.
     pub counts: BTreeMap<OperationOutcome, u64>,
-    /// The same as a sentence. An operation that can say more than its counts sets it.
+    /// The same as a sentence.
+    ///
+    /// An operation that can say more than its counts sets it.
     pub message: String,
     /// The tasks that were created or recovered.
     #[serde(skip_serializing_if = "Vec::is_empty")]

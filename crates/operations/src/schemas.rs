@@ -60,7 +60,9 @@ impl PublishedSchema {
 }
 
 impl Schemas {
-    /// The schemas of the live ones of these engines. The newest engine comes first.
+    /// The schemas of the live ones of these engines.
+    ///
+    /// The newest engine comes first.
     #[must_use]
     pub fn of(engines: &[InstanceRow]) -> Self {
         let mut classes: BTreeMap<String, Vec<PublishedSchema>> = BTreeMap::new();
@@ -109,13 +111,16 @@ impl Schemas {
         unusable.map(sentence).collect()
     }
 
-    /// Checks the parameters of a new task. They must fit one of the schemas: during a
-    /// deployment, engines of both versions are alive.
+    /// Checks the parameters of a new task.
+    ///
+    /// They must fit one of the schemas: during a deployment, engines of both versions are alive.
     pub fn check_task(&self, task: &NewTask, secrets: &Secrets) -> Result<(), InvalidParameters> {
         self.check(&task.class, &task.parameters, &task.context, secrets)
     }
 
-    /// Checks parameters. The context may name further secrets, which the error does not show.
+    /// Checks parameters.
+    ///
+    /// The context may name further secrets, which the error does not show.
     pub fn check(
         &self,
         class: &str,
@@ -148,7 +153,9 @@ impl Schemas {
 }
 
 impl Operator {
-    /// Whether parameters are checked by the schemas of classes. They are by default.
+    /// Whether parameters are checked by the schemas of classes.
+    ///
+    /// They are by default.
     #[must_use]
     pub fn checking_parameters(mut self, check: bool) -> Self {
         self.checks_parameters = check;

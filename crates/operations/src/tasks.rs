@@ -261,8 +261,9 @@ impl Operator {
         }
     }
 
-    /// Does it to the tasks of a selection, without asking. Ids are not looked for first: one
-    /// that does not exist is counted as such.
+    /// Does it to the tasks of a selection, without asking.
+    ///
+    /// Ids are not looked for first: one that does not exist is counted as such.
     pub async fn change_tasks(
         &self,
         operation: TaskOperation,
@@ -332,7 +333,9 @@ impl Operator {
         self.audited(audited, work).await
     }
 
-    /// Changes a waiting task. Placeholders in new parameters become the stored secrets.
+    /// Changes a waiting task.
+    ///
+    /// Placeholders in new parameters become the stored secrets.
     pub async fn edit(&self, id: TaskId, edit: Edit) -> Result<OperationReport, OperationError> {
         let task = redaction::task(&*self.store, id).await?;
         if task.row.status != TaskStatus::Waiting {

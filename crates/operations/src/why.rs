@@ -1,6 +1,6 @@
 //! Why a task does not run: facts in, reasons out, the most important reason first.
-//! [`why`] reads the facts; [`sentences::reason`] has the text
-//! of a reason.
+//!
+//! [`why`] reads the facts; [`sentences::reason`] has the text of a reason.
 
 mod gather;
 pub mod sentences;
@@ -401,7 +401,9 @@ pub(crate) fn queue_position_query(
     query
 }
 
-/// The reasons for the status of a task, the most important first. Never empty.
+/// The reasons for the status of a task, the most important first.
+///
+/// Never empty.
 #[must_use]
 pub fn reasons(facts: &TaskFacts<'_>) -> Vec<Reason> {
     match facts.task.row.status {

@@ -30,9 +30,10 @@ const LOCK_CLAIMS: &str = statement(SQL, "lock_claims");
 pub(crate) const ATTEMPT_OVER: &str = "TE001";
 
 impl Schema {
-    /// Completes a task in a transaction of the application's own, with
-    /// tokio-postgres: it is done if that commits, and never was if not. Call it
-    /// last: until the commit, no other transaction can end the attempt.
+    /// Completes a task in a transaction of the application's own, with tokio-postgres: it is done
+    /// if that commits, and never was if not.
+    ///
+    /// Call it last: until the commit, no other transaction can end the attempt.
     ///
     /// After an error the transaction is aborted, and can only be rolled back.
     /// [`StoreError::AttemptOver`]: the attempt has been ended otherwise.

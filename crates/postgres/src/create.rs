@@ -53,10 +53,10 @@ impl StoreInner {
 }
 
 impl Schema {
-    /// Creates tasks in a transaction of the application's own, with
-    /// tokio-postgres: they are there, and engines are woken, when it commits.
-    /// Applications use `Create::in_tx` of the crate `task-engine`, which also runs
-    /// creation hooks.
+    /// Creates tasks in a transaction of the application's own, with tokio-postgres: they are
+    /// there, and engines are woken, when it commits.
+    ///
+    /// Applications use `Create::in_tx` of the crate `task-engine`, which also runs creation hooks.
     pub async fn create_in(
         &self,
         transaction: &impl GenericClient,
@@ -66,11 +66,12 @@ impl Schema {
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// The same, and tells what became of each: of those that are unique, some
-    /// may be there already. Such a task does not start before the transaction
-    /// ends, so that it sees what the transaction has written; nor does anybody
-    /// else create with that key. Two transactions that use the same keys in a
-    /// different order may deadlock: one of them is to be repeated
+    /// The same, and tells what became of each: of those that are unique, some may be there
+    /// already.
+    ///
+    /// Such a task does not start before the transaction ends, so that it sees what the transaction
+    /// has written; nor does anybody else create with that key. Two transactions that use the same
+    /// keys in a different order may deadlock: one of them is to be repeated
     /// ([`StoreError::is_temporary`]). Use all keys in one call to avoid it.
     pub async fn create_each_in(
         &self,
@@ -128,9 +129,10 @@ impl Schema {
         Ok(creations)
     }
 
-    /// Creates tasks in a transaction of the application's own, with sqlx 0.9. An
-    /// application with another version of sqlx calls the SQL function
-    /// `task_engine.create_task` in its transaction.
+    /// Creates tasks in a transaction of the application's own, with sqlx 0.9.
+    ///
+    /// An application with another version of sqlx calls the SQL function `task_engine.create_task`
+    /// in its transaction.
     #[cfg(feature = "sqlx")]
     pub async fn create_in_sqlx(
         &self,

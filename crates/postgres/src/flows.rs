@@ -204,9 +204,10 @@ enum MembersStep {
 }
 
 impl Schema {
-    /// Creates the tasks of a flow, all or none, in a transaction of the application's own,
-    /// with tokio-postgres: they are there, and engines are woken, when it commits. Existing
-    /// tasks that they depend on are locked until then, and do not start before.
+    /// Creates the tasks of a flow, all or none, in a transaction of the application's own, with
+    /// tokio-postgres: they are there, and engines are woken, when it commits.
+    ///
+    /// Existing tasks that they depend on are locked until then, and do not start before.
     pub async fn create_flow_in(
         &self,
         transaction: &impl GenericClient,

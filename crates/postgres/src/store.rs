@@ -13,7 +13,9 @@ use crate::connection::{Connections, Connector, Purpose};
 use crate::failover::WalWatch;
 use crate::schema::Schema;
 
-/// Tasks in PostgreSQL. Cheap to clone.
+/// Tasks in PostgreSQL.
+///
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PgStore {
     pub(crate) inner: Arc<StoreInner>,

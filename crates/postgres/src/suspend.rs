@@ -417,8 +417,10 @@ impl From<SendError> for StoreError {
 }
 
 impl Schema {
-    /// Sends a signal in a transaction of the application's own, with tokio-postgres: the
-    /// task receives it when the transaction commits. The task is locked until then.
+    /// Sends a signal in a transaction of the application's own, with tokio-postgres: the task
+    /// receives it when the transaction commits.
+    ///
+    /// The task is locked until then.
     pub async fn signal_in(
         &self,
         transaction: &impl GenericClient,

@@ -23,6 +23,7 @@ pub(crate) fn clock_offset(db: &Connection) -> i64 {
 
 impl SqliteStore {
     /// Moves the clock of this database on: what was to happen until then is due.
+    ///
     /// Engines look at once. It does not go back, and stays in the file.
     ///
     /// An `INSERT` into the view `task_engine_tasks` still has the machine's

@@ -12,10 +12,11 @@ use crate::error::JobError;
 use crate::record::{Recorded, record_one, sweep_cancel_requests};
 use crate::savepoint::{in_savepoint, lock, roll_back};
 
-/// Completes a task inside a transaction of the application's own: it is done if
-/// that commits, and never was if it rolls back. A [`rusqlite::Transaction`] on
-/// the store's file can be passed as it is. Call it last: no other transaction can write
-/// to the file until the transaction ends.
+/// Completes a task inside a transaction of the application's own: it is done if that commits, and
+/// never was if it rolls back.
+///
+/// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
+/// transaction can write to the file until the transaction ends.
 ///
 /// [`StoreError::AttemptOver`] means that the attempt has been ended otherwise.
 /// The whole transaction has been rolled back then, so that nothing of it can be

@@ -13,9 +13,10 @@ use crate::moment::Moment;
 use crate::savepoint::in_savepoint;
 use crate::unique;
 
-/// Creates tasks inside a transaction of the application's own: they are there
-/// if it commits, and never were if it rolls back. A [`rusqlite::Transaction`]
-/// can be passed as it is.
+/// Creates tasks inside a transaction of the application's own: they are there if it commits, and
+/// never were if it rolls back.
+///
+/// A [`rusqlite::Transaction`] can be passed as it is.
 ///
 /// Outside of a transaction this is one of its own. Engines learn of the tasks
 /// within milliseconds of the commit. Applications use `Create::in_tx` of the crate
@@ -35,8 +36,9 @@ pub fn create_in(connection: &Connection, tasks: &[NewTask]) -> Result<Vec<TaskI
     Ok(creations.into_iter().map(Creation::id).collect())
 }
 
-/// As [`create_in`], and returns the outcome of each: a unique task may exist already. No
-/// task starts before the transaction ends.
+/// As [`create_in`], and returns the outcome of each: a unique task may exist already.
+///
+/// No task starts before the transaction ends.
 pub fn create_each_in(
     connection: &Connection,
     tasks: &[NewTask],

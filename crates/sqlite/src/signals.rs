@@ -19,9 +19,10 @@ use crate::steps::OpenAttempts;
 use crate::suspend;
 use crate::value::read;
 
-/// Sends a signal inside a transaction of the application's own: it is sent if that
-/// commits, and never was if it rolls back. A [`rusqlite::Transaction`] on the store's file
-/// can be passed as it is.
+/// Sends a signal inside a transaction of the application's own: it is sent if that commits, and
+/// never was if it rolls back.
+///
+/// A [`rusqlite::Transaction`] on the store's file can be passed as it is.
 ///
 /// Outside of a transaction this is one of its own. Engines learn of it within
 /// milliseconds of the commit. No other transaction can write to the file until the

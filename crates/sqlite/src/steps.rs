@@ -22,10 +22,11 @@ use crate::savepoint::{in_savepoint, lock, roll_back};
 use crate::signals::{signal_of, signals_of};
 use crate::value::read;
 
-/// Records a step inside a transaction of the application's own: the step and the
-/// application's rows are there if it commits, and never were if it rolls back. A
-/// [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no
-/// other transaction can write to the file until the transaction ends.
+/// Records a step inside a transaction of the application's own: the step and the application's
+/// rows are there if it commits, and never were if it rolls back.
+///
+/// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
+/// transaction can write to the file until the transaction ends.
 ///
 /// [`StoreError::AttemptOver`] means that the attempt has ended, and
 /// [`StoreError::Refused`] also that a step of this name is recorded already: use

@@ -15,8 +15,9 @@ use crate::listen::WakeUpSender;
 use crate::writer::write_all;
 use crate::{connection, migrate};
 
-/// The ledger in an SQLite file. Cheap to clone; its threads end with the last
-/// clone.
+/// The ledger in an SQLite file.
+///
+/// Cheap to clone; its threads end with the last clone.
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     pub(crate) shared: Arc<Shared>,
@@ -35,7 +36,9 @@ pub(crate) struct Shared {
 }
 
 impl SqliteStore {
-    /// Opens a file, and creates it if it is not there. Its folder must be.
+    /// Opens a file, and creates it if it is not there.
+    ///
+    /// Its folder must be.
     ///
     /// The file is switched to SQLite's write-ahead log, and stays so.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {

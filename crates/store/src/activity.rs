@@ -1,5 +1,6 @@
-//! Current activity: running tasks, recent endings and the next tasks. All of it is read
-//! by keys and up to limits, so the size of the history does not matter.
+//! Current activity: running tasks, recent endings and the next tasks.
+//!
+//! All of it is read by keys and up to limits, so the size of the history does not matter.
 //!
 //! There is no index on the time of an end: it would cost every task something. Endings
 //! are searched near tasks that were just running or next, and at ids close to theirs,
@@ -133,7 +134,9 @@ impl EndingsQuery {
         self.ids.push((TaskId(id.0.saturating_add(1)), TaskId(i64::MAX)));
     }
 
-    /// Also searches below these ids. Ids that are close to each other are searched once.
+    /// Also searches below these ids.
+    ///
+    /// Ids that are close to each other are searched once.
     pub fn below(&mut self, mut ids: Vec<TaskId>, places_max: usize) {
         ids.sort_by(|one, other| other.cmp(one));
         let mut last = i64::MAX;
@@ -171,6 +174,7 @@ pub struct EndingRow {
     /// When the next attempt is due, if the task continues.
     pub retry_at: Option<Timestamp>,
     /// The error, if it failed: as `exception: message`, cut to 500 characters.
+    ///
     /// An attempt that has none and does not end its task was snoozed.
     pub error: Option<String>,
 }

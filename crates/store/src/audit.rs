@@ -46,7 +46,9 @@ pub struct AuditFilter {
     pub since: Option<Timestamp>,
     /// Only before this time.
     pub until: Option<Timestamp>,
-    /// Only about this task, by its id. An operation by a filter names no ids.
+    /// Only about this task, by its id.
+    ///
+    /// An operation by a filter names no ids.
     pub task: Option<TaskId>,
 }
 
@@ -179,8 +181,9 @@ impl From<InvalidAuditEntry> for StoreError {
 }
 
 impl NewAuditEntry {
-    /// An operation that is about to run. `action` is a token like `tasks.retry`;
-    /// `target` is an id, a filter, the name of a queue.
+    /// An operation that is about to run.
+    ///
+    /// `action` is a token like `tasks.retry`; `target` is an id, a filter, the name of a queue.
     ///
     /// Control characters in the target become visible: a filter may have some.
     pub fn started(
@@ -208,8 +211,10 @@ impl NewAuditEntry {
         Ok(Self { actor, action, target, reason, detail, outcome, of: None })
     }
 
-    /// How it ended: `of` is the id of this entry. It cannot be wrong, so that an
-    /// outcome is never lost: a detail that is too long is replaced by its length.
+    /// How it ended: `of` is the id of this entry.
+    ///
+    /// It cannot be wrong, so that an outcome is never lost: a detail that is too long is replaced
+    /// by its length.
     #[must_use]
     pub fn ended(&self, of: i64, outcome: AuditOutcome, detail: Json) -> Self {
         let bytes = detail.as_str().len();

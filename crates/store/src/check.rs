@@ -1,5 +1,6 @@
-//! Health checks, with a verdict, a message and a remedy. Stores find the facts;
-//! the verdict is decided here, so that all stores agree.
+//! Health checks, with a verdict, a message and a remedy.
+//!
+//! Stores find the facts; the verdict is decided here, so that all stores agree.
 
 mod evaluate;
 mod violation;
@@ -146,6 +147,7 @@ pub enum CheckDepth {
     /// For a page that refreshes every few seconds: a few small reads.
     Quick,
     /// Also checks that open connections, or compare the tables with the migrations.
+    ///
     /// Reads no history.
     Standard,
     /// Also checks that read everything.

@@ -9,8 +9,10 @@ pub enum StoreError {
     /// The store cannot be reached, or went away: try again later.
     #[error("{0}")]
     Unavailable(String),
-    /// Another session holds a lock that this needs, and did not release it in
-    /// time: try again later. The message names the session where it is known.
+    /// Another session holds a lock that this needs, and did not release it in time: try again
+    /// later.
+    ///
+    /// The message names the session where it is known.
     #[error("{0}")]
     Locked(String),
     /// The store refused, and will refuse again until something changes.

@@ -126,7 +126,9 @@ pub struct SkippedTaskRecord {
     pub reason: String,
 }
 
-/// An engine session. After an import it has ended.
+/// An engine session.
+///
+/// After an import it has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in [`task_engine_core::instance::InstanceRow`].
@@ -200,8 +202,9 @@ pub struct TaskRecord {
     pub steps: Vec<StepRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<SignalRecord>,
-    /// The children that it waits for, in order. A filter may have left them out of the file;
-    /// then they count as removed.
+    /// The children that it waits for, in order.
+    ///
+    /// A filter may have left them out of the file; then they count as removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<i64>,
     /// The tasks that it depends on, in order.
@@ -379,8 +382,10 @@ pub struct ScheduleEventRecord {
     pub recorded_at: Timestamp,
 }
 
-/// JSON as a line can hold it: without a line break, and without the blanks
-/// that PostgreSQL puts in. Numbers and the order of names stay as they are.
+/// JSON as a line can hold it: without a line break, and without the blanks that PostgreSQL puts
+/// in.
+///
+/// Numbers and the order of names stay as they are.
 #[must_use]
 pub fn compact(text: &str) -> Json {
     let mut out = String::with_capacity(text.len());
@@ -420,9 +425,11 @@ impl TaskRecord {
         ))
     }
 
-    /// The line of this task. If its parameters or its context are beyond the limits of
-    /// [`Json`], no store would accept them: the task is left out and the line has the
-    /// reason. Such results, errors and payloads are abbreviated.
+    /// The line of this task.
+    ///
+    /// If its parameters or its context are beyond the limits of [`Json`], no store would accept
+    /// them: the task is left out and the line has the reason. Such results, errors and payloads
+    /// are abbreviated.
     #[must_use]
     pub fn into_line(mut self) -> ExportLine {
         let asked = [("parameters", &self.parameters), ("context", &self.context)];

@@ -77,7 +77,9 @@ pub struct RollupCounts {
 }
 
 impl RollupCounts {
-    /// The number of ended attempts. It grows with every count.
+    /// The number of ended attempts.
+    ///
+    /// It grows with every count.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ok + self.failed + self.other
@@ -182,8 +184,9 @@ impl ClassTotal {
         self.ok + self.failed + self.other
     }
 
-    /// One total for each class, the busiest first. Every page, command and
-    /// endpoint sums rows here, so that they agree.
+    /// One total for each class, the busiest first.
+    ///
+    /// Every page, command and endpoint sums rows here, so that they agree.
     #[must_use]
     pub fn sum<'a>(rows: impl IntoIterator<Item = &'a RollupRow>) -> Vec<Self> {
         let mut totals: BTreeMap<&str, Self> = BTreeMap::new();

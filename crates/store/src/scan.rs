@@ -59,7 +59,9 @@ pub enum TimeBound {
 pub struct ScanPage {
     /// Tasks, newest first.
     pub tasks: Vec<FoundTask>,
-    /// All from this id on has been looked at. `None`: all there is.
+    /// All from this id on has been looked at.
+    ///
+    /// `None`: all there is.
     pub down_to: Option<TaskId>,
     /// The time by the database's clock.
     pub now: Timestamp,

@@ -69,9 +69,10 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Declares a schedule of an application's code. If the declaration has changed since
-    /// the last one, it replaces the stored definition. If not, later changes by an
-    /// operator are kept.
+    /// Declares a schedule of an application's code.
+    ///
+    /// If the declaration has changed since the last one, it replaces the stored definition. If
+    /// not, later changes by an operator are kept.
     pub async fn declare(&self, schedule: &Schedule) -> Result<ChangeOutcome, ScheduleError> {
         let definition = schedule.definition()?;
         self.write(schedule.name(), |row, now| {
@@ -114,6 +115,7 @@ impl<'a> Schedules<'a> {
     }
 
     /// Lets it fire again, from now on: slots that passed in the meantime do not fire.
+    ///
     /// Also clears an error.
     pub async fn resume(&self, name: &str) -> Result<ChangeOutcome, ScheduleError> {
         self.write(name, |row, now| {
@@ -128,6 +130,7 @@ impl<'a> Schedules<'a> {
     }
 
     /// Creates one task of the schedule outside of its slots; with a key, at most once.
+    ///
     /// The history of the schedule records it with its requester.
     pub async fn run(
         &self,
@@ -143,7 +146,9 @@ impl<'a> Schedules<'a> {
         Ok(self.store.run_schedule(row.version.id, &task, requested_by).await?)
     }
 
-    /// Removes it with its fired slots. Its tasks are kept.
+    /// Removes it with its fired slots.
+    ///
+    /// Its tasks are kept.
     pub async fn remove(&self, name: &str) -> Result<(), ScheduleError> {
         if self.store.remove_schedule(name).await? {
             Ok(())

@@ -72,7 +72,9 @@ impl FromStr for Role {
 /// The hash of a token, as it is stored.
 pub type TokenHash = [u8; 32];
 
-/// A token itself. It is never shown by `{:?}`.
+/// A token itself.
+///
+/// It is never shown by `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenSecret(String);
 
@@ -124,7 +126,9 @@ impl FromStr for TokenSecret {
     }
 }
 
-/// The text is not a token. The error does not contain the text.
+/// The text is not a token.
+///
+/// The error does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is not a token: one is {PREFIX} and 64 digits from 0 to f")]
 pub struct TokenParseError;

@@ -88,12 +88,15 @@ impl Access {
     }
 
     /// Requests without credentials have this role; a token may have a higher one.
+    ///
     /// For loopback addresses only.
     pub fn open_to(role: Role) -> Self {
         Self { anonymous: Some(role), ..Self::closed() }
     }
 
-    /// The application authenticates its own users. `None` refuses the request.
+    /// The application authenticates its own users.
+    ///
+    /// `None` refuses the request.
     pub fn by(authenticate: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static) -> Self {
         let authenticate: Arc<Authenticate> = Arc::new(authenticate);
         // The application checks host names itself.
@@ -111,8 +114,9 @@ impl Access {
         Ok(self)
     }
 
-    /// The public URL, behind a proxy or under a host name. With `https`, cookies
-    /// are sent over HTTPS only.
+    /// The public URL, behind a proxy or under a host name.
+    ///
+    /// With `https`, cookies are sent over HTTPS only.
     pub fn public_url(mut self, url: &str) -> Result<Self, InvalidAccess> {
         let bad = || InvalidAccess::Url(url.to_owned());
         let (https, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -129,8 +133,9 @@ impl Access {
         Ok(self)
     }
 
-    /// Checks that a server on this address needs credentials. `has_tokens`: the
-    /// store has a valid token.
+    /// Checks that a server on this address needs credentials.
+    ///
+    /// `has_tokens`: the store has a valid token.
     pub fn check(&self, address: SocketAddr, has_tokens: bool) -> Result<(), InvalidAccess> {
         let protected = self.anonymous.is_none()
             && (self.password.is_some() || self.authenticate.is_some() || has_tokens);

@@ -51,8 +51,9 @@ impl Dashboard {
         }
     }
 
-    /// The path at which the application nests the router, like `/tasks`. Links
-    /// need it.
+    /// The path at which the application nests the router, like `/tasks`.
+    ///
+    /// Links need it.
     ///
     /// # Panics
     /// If it is not empty and does not begin with a slash, or ends with one.
@@ -63,7 +64,9 @@ impl Dashboard {
         self
     }
 
-    /// The time zone of the pages. Default: that of this machine.
+    /// The time zone of the pages.
+    ///
+    /// Default: that of this machine.
     pub fn time_zone(mut self, zone: TimeZone) -> Self {
         self.zone = zone;
         self
@@ -76,8 +79,9 @@ impl Dashboard {
         self
     }
 
-    /// Ends event streams when this is cancelled. Without it, a server that waits
-    /// for its last request waits forever.
+    /// Ends event streams when this is cancelled.
+    ///
+    /// Without it, a server that waits for its last request waits forever.
     pub fn stop_with(mut self, stop: CancellationToken) -> Self {
         self.stop = stop;
         self

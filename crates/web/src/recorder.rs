@@ -12,7 +12,9 @@ const BOUNDS_TASKS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_0
 /// How often measurements are aggregated, also without a scrape.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// The recorder of this process. Cheap to clone.
+/// The recorder of this process.
+///
+/// Cheap to clone.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -34,7 +36,9 @@ pub struct Recorder(PrometheusHandle);
 pub struct RecorderTaken;
 
 impl Recorder {
-    /// Installs the recorder of this process. There is at most one.
+    /// Installs the recorder of this process.
+    ///
+    /// There is at most one.
     pub fn install() -> Result<Self, RecorderTaken> {
         // Buckets, because quantiles of several engines cannot be added.
         let name = Matcher::Suffix("_seconds".to_owned());
@@ -51,8 +55,9 @@ impl Recorder {
         self.0.render()
     }
 
-    /// Aggregates measurements, forever. Without it, each measurement stays in
-    /// memory until the next scrape.
+    /// Aggregates measurements, forever.
+    ///
+    /// Without it, each measurement stays in memory until the next scrape.
     pub async fn keep(self) {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;

@@ -21,8 +21,9 @@ impl IntoTask for NewTask {
     }
 }
 
-/// Tasks that run side by side, and tasks that run when all of them have ended. It is a
-/// [`Flow`]: its members are named `member 1`, `member 2` and so on, its callbacks
+/// Tasks that run side by side, and tasks that run when all of them have ended.
+///
+/// It is a [`Flow`]: its members are named `member 1`, `member 2` and so on, its callbacks
 /// `on_success`, `on_failure` and `on_end`.
 ///
 /// ```
@@ -84,14 +85,17 @@ impl Batch {
         tasks.into_iter().fold(self, Self::member)
     }
 
-    /// Runs this task when all members have succeeded. If one of them fails or is cancelled,
-    /// this task is cancelled.
+    /// Runs this task when all members have succeeded.
+    ///
+    /// If one of them fails or is cancelled, this task is cancelled.
     pub fn on_success(self, task: impl IntoTask) -> Self {
         self.callback(ON_SUCCESS, task)
     }
 
     /// Runs this task when all members have ended, if at least one of them has failed or was
-    /// cancelled. Otherwise this task is cancelled.
+    /// cancelled.
+    ///
+    /// Otherwise this task is cancelled.
     pub fn on_failure(self, task: impl IntoTask) -> Self {
         self.callback(ON_FAILURE, task)
     }

@@ -72,8 +72,9 @@ impl StepState {
 /// One step of the timeline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepEntry {
-    /// Its position among the recorded steps. The end of a call has a number of its own, so
-    /// one may be missing.
+    /// Its position among the recorded steps.
+    ///
+    /// The end of a call has a number of its own, so one may be missing.
     pub number: u32,
     /// Its name.
     pub name: String,
@@ -96,7 +97,9 @@ pub struct StepEntry {
     pub children: Vec<TaskId>,
 }
 
-/// One entry for each step, in the order of their numbers. `status` is that of the task.
+/// One entry for each step, in the order of their numbers.
+///
+/// `status` is that of the task.
 #[must_use]
 pub fn step_timeline(steps: &TaskSteps, status: TaskStatus) -> Vec<StepEntry> {
     let last_number = steps.steps.iter().map(|step| step.number).max().unwrap_or(0);

@@ -12,7 +12,9 @@ use crate::display::{count, span};
 /// [`TaskOptions::limit`]: crate::task::TaskOptions::limit
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassLimit {
-    /// Its name. Without one, it is named after the class: see [`LimitOptions::name_for`].
+    /// Its name.
+    ///
+    /// Without one, it is named after the class: see [`LimitOptions::name_for`].
     pub name: Option<String>,
     /// Its options.
     pub options: LimitOptions,

@@ -10,7 +10,9 @@ use crate::task::TaskId;
 /// What a claim knows about one key of a limit.
 #[derive(Debug, Clone, Default)]
 pub struct KeyState {
-    /// The options of the limit. `None` if the limit was removed: it no longer counts.
+    /// The options of the limit.
+    ///
+    /// `None` if the limit was removed: it no longer counts.
     pub options: Option<LimitOptions>,
     /// How many attempts of the key run, by the records of the store.
     pub running: usize,
@@ -34,7 +36,9 @@ pub struct KeyState {
 pub struct RecentStart {
     /// The number of the last one.
     pub total: i64,
-    /// How long ago they started at the latest. Negative while they may still start.
+    /// How long ago they started at the latest.
+    ///
+    /// Negative while they may still start.
     pub ago: SignedDuration,
 }
 
@@ -76,9 +80,10 @@ pub struct Grants {
     pub next_in: Option<Duration>,
 }
 
-/// Shares `wanted` starts among lanes, in their order: every lane that may start a task gets
-/// one before any gets a second, in proportion to weights. No key gets more starts than its
-/// limit allows.
+/// Shares `wanted` starts among lanes, in their order: every lane that may start a task gets one
+/// before any gets a second, in proportion to weights.
+///
+/// No key gets more starts than its limit allows.
 #[must_use]
 pub fn grant(wanted: usize, lanes: &[LaneLimits], keys: &[KeyState]) -> Grants {
     let mut free: Vec<usize> = keys.iter().map(|key| key.allowed(wanted)).collect();

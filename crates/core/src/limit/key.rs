@@ -11,7 +11,9 @@ use crate::json::Json;
 /// The field of the context with the limits that a task names: `{"api": "acme"}`.
 pub const CONTEXT_NAME: &str = "limits";
 
-/// The longest key that is stored as it is. Of a longer one, a hash is the key.
+/// The longest key that is stored as it is.
+///
+/// Of a longer one, a hash is the key.
 pub const TASK_KEY_BYTES_MAX: usize = 200;
 
 /// Marks the queue of a due task that waits in the lane of its key: claims of tasks without
@@ -45,13 +47,16 @@ pub fn plain_queue(stored: &str) -> &str {
     stored.strip_prefix([LIMITED, BLOCKED]).unwrap_or(stored)
 }
 
-/// A limit, and the key that a task has for it. The key is empty if the limit has none, or
-/// the task has no value for it.
+/// A limit, and the key that a task has for it.
+///
+/// The key is empty if the limit has none, or the task has no value for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LimitKey(pub LimitId, pub String);
 
-/// The limits of a task with their keys, in the order of their ids: tasks with the same lane
-/// key start under the same conditions. Stored as text, `[[3, "acme"], [5, ""]]`.
+/// The limits of a task with their keys, in the order of their ids: tasks with the same lane key
+/// start under the same conditions.
+///
+/// Stored as text, `[[3, "acme"], [5, ""]]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LaneKey(pub Vec<LimitKey>);
@@ -79,7 +84,9 @@ impl LaneKey {
     }
 
     /// Whether these are exactly the limits that apply to tasks of a class and queue, besides
-    /// limits that tasks name. If not, limits were added or removed since.
+    /// limits that tasks name.
+    ///
+    /// If not, limits were added or removed since.
     #[must_use]
     pub fn is_current(&self, class: &str, queue: &str, limits: &[(LimitId, Limit)]) -> bool {
         let in_lane = |id: LimitId| self.0.iter().any(|LimitKey(limit, _)| *limit == id);
@@ -110,9 +117,11 @@ pub fn lane_key(
     LaneKey(keys)
 }
 
-/// The key of a task for a limit: the one that the task names, or else the value of the
-/// limit's parameter. A number or a boolean counts by its text, and a missing value is the
-/// empty key. A long text, a list or an object counts by its hash.
+/// The key of a task for a limit: the one that the task names, or else the value of the limit's
+/// parameter.
+///
+/// A number or a boolean counts by its text, and a missing value is the empty key. A long text, a
+/// list or an object counts by its hash.
 #[must_use]
 pub fn limit_key(
     limit: &Limit,

@@ -28,8 +28,10 @@ pub struct LimitRow {
 /// The limits that an engine declares when it starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeclaredLimits {
-    /// The classes that the engine executes. A limit that an engine has declared for one of
-    /// them, and that is not in `limits`, is removed.
+    /// The classes that the engine executes.
+    ///
+    /// A limit that an engine has declared for one of them, and that is not in `limits`, is
+    /// removed.
     pub classes: Vec<String>,
     /// Its limits.
     pub limits: Vec<Limit>,
@@ -129,7 +131,9 @@ pub struct Holder {
     /// The attempt.
     #[serde(skip)]
     pub attempt: AttemptId,
-    /// Whether it runs. If not, its task holds a key in order and waits.
+    /// Whether it runs.
+    ///
+    /// If not, its task holds a key in order and waits.
     pub is_running: bool,
 }
 

@@ -99,7 +99,9 @@ pub struct ScheduleEvent {
     pub last_slot: Option<Timestamp>,
     /// How many slots were skipped; [`SLOTS_COUNTED_MAX`] means that many or more.
     pub slots: i64,
-    /// The task of a manual run. It may have been removed since.
+    /// The task of a manual run.
+    ///
+    /// It may have been removed since.
     pub task_id: Option<TaskId>,
     /// The user who requested it, if known.
     pub requested_by: Option<String>,

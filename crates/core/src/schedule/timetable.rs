@@ -24,8 +24,9 @@ pub(super) const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 pub enum ScheduleRule {
     /// At the times of a cron expression.
     Cron(Box<Cron>),
-    /// At equal intervals: slot n is at the anchor plus n times this. A late slot does
-    /// not delay the next one.
+    /// At equal intervals: slot n is at the anchor plus n times this.
+    ///
+    /// A late slot does not delay the next one.
     Every(Duration),
 }
 
@@ -98,8 +99,9 @@ impl Timetable {
         self.find_after(time).map(|found| found.at)
     }
 
-    /// The newest `limit` slots from `first` to `last`, both included, in order. However
-    /// long the range is, it computes only a small multiple of what it returns.
+    /// The newest `limit` slots from `first` to `last`, both included, in order.
+    ///
+    /// However long the range is, it computes only a small multiple of what it returns.
     #[must_use]
     pub fn newest(&self, first: Timestamp, last: Timestamp, limit: usize) -> Vec<Timestamp> {
         let mut window = match self.rule {

@@ -18,13 +18,15 @@ pub struct UnexpectedPlaceholder {
 }
 
 /// Refuses a string that is the placeholder, and with `inside` also one that contains it.
+///
 /// For new parameters, where a placeholder has no stored value.
 pub fn refuse_placeholders(new: &Json, inside: bool) -> Result<(), UnexpectedPlaceholder> {
     refuse(new.as_str(), inside, "")
 }
 
-/// `new` with the stored values in place of unchanged placeholders. `redacted` is what
-/// readers see of `stored`; `None` if nothing is hidden.
+/// `new` with the stored values in place of unchanged placeholders.
+///
+/// `redacted` is what readers see of `stored`; `None` if nothing is hidden.
 pub fn restore(
     new: &Json,
     stored: &Json,

@@ -87,16 +87,19 @@ pub enum ExecutionStatus {
     Success,
     /// It failed.
     Failure,
-    /// It postponed its task. Neither a success nor a failure: no retry is used.
+    /// It postponed its task.
+    ///
+    /// Neither a success nor a failure: no retry is used.
     Snoozed,
     /// Not an attempt: the task was cancelled while it waited for this one.
     Cancelled,
 }
 
 impl ExecutionStatus {
-    /// The status of an attempt that has ended. If a task is cancelled while it
-    /// snoozes, the attempt counts as any cancelled one. `was_held`: an engine had
-    /// claimed it.
+    /// The status of an attempt that has ended.
+    ///
+    /// If a task is cancelled while it snoozes, the attempt counts as any cancelled one.
+    /// `was_held`: an engine had claimed it.
     #[must_use]
     pub fn of_ended(
         error: Option<&TaskError>,

@@ -20,8 +20,10 @@ use crate::failure::Failure;
 use crate::trace;
 
 impl<S> Context<S> {
-    /// Runs code once: stores its result before it continues, and later attempts of the task
-    /// get the stored result. See [`durable`](crate::durable).
+    /// Runs code once: stores its result before it continues, and later attempts of the task get
+    /// the stored result.
+    ///
+    /// See [`durable`](crate::durable).
     ///
     /// An error of the code is returned as it is and not stored, so that a later attempt runs
     /// the step again. The name identifies the step; the second step of the same name is
@@ -57,9 +59,10 @@ impl<S> Context<S> {
         }
     }
 
-    /// Sleeps by the database's clock. The attempt ends, so that neither a worker nor memory
-    /// is used meanwhile, and the next attempt continues here; a sleep of up to five seconds
-    /// waits in place. No retry is used.
+    /// Sleeps by the database's clock.
+    ///
+    /// The attempt ends, so that neither a worker nor memory is used meanwhile, and the next
+    /// attempt continues here; a sleep of up to five seconds waits in place. No retry is used.
     pub async fn sleep(&self, name: &str, time: Duration) {
         let slept = self.sleep_or_suspend(name, StepContent::SleepFor(time)).await;
         self.or_exit(slept).await;
@@ -71,8 +74,9 @@ impl<S> Context<S> {
         self.or_exit(slept).await;
     }
 
-    /// Waits for a signal to this task, at most for a time from the first call on. The
-    /// attempt ends meanwhile, as for [`sleep`](Self::sleep). Send the signal with
+    /// Waits for a signal to this task, at most for a time from the first call on.
+    ///
+    /// The attempt ends meanwhile, as for [`sleep`](Self::sleep). Send the signal with
     /// [`TaskEngine::signal`](crate::TaskEngine::signal), SQL, HTTP or the command line.
     ///
     /// A signal that was sent before the wait is kept. The first signal of a name counts;
@@ -91,9 +95,10 @@ impl<S> Context<S> {
         Ok(self.decoded(&what, &signal.payload).await)
     }
 
-    /// Creates a child task and waits for its result. The child is created once; the attempt
-    /// ends meanwhile, as for [`sleep`](Self::sleep). The name of the step is the class of
-    /// the child.
+    /// Creates a child task and waits for its result.
+    ///
+    /// The child is created once; the attempt ends meanwhile, as for [`sleep`](Self::sleep). The
+    /// name of the step is the class of the child.
     pub async fn call<T: Task, R: DeserializeOwned>(&self, child: T) -> Result<R, ChildFailed> {
         let outcomes = self.call_tasks(T::CLASS, || Ok(vec![NewTask::of(&child)?])).await;
         let outcome = outcomes.into_iter().next();
@@ -103,8 +108,9 @@ impl<S> Context<S> {
         }
     }
 
-    /// Creates child tasks of one class, at most 10,000, and waits until all of them have
-    /// ended. The task continues once. The results are in the order of the children.
+    /// Creates child tasks of one class, at most 10,000, and waits until all of them have ended.
+    ///
+    /// The task continues once. The results are in the order of the children.
     pub async fn call_all<T: Task, R: DeserializeOwned>(
         &self,
         children: impl IntoIterator<Item = T>,

@@ -22,9 +22,10 @@ impl<S> Context<S> {
         })
     }
 
-    /// Records the result of a step under the name that
-    /// [`begin_step_raw`](Self::begin_step_raw) returned. Returns the result that counts:
-    /// another attempt may have recorded its own before.
+    /// Records the result of a step under the name that [`begin_step_raw`](Self::begin_step_raw)
+    /// returned.
+    ///
+    /// Returns the result that counts: another attempt may have recorded its own before.
     #[doc(hidden)]
     pub async fn end_step_raw(
         &self,

@@ -21,6 +21,7 @@ impl<S> Context<S> {
 
     /// Records a step in a transaction of the application, in the database of the tasks: the
     /// effects of the transaction and the record of the step commit together, or neither does.
+    ///
     /// So the effects happen exactly once, even if the engine dies. Call it last, with `?`, and
     /// commit. Ask [`recorded`](Self::recorded) first whether the step has to run.
     ///

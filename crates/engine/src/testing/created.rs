@@ -14,8 +14,9 @@ use task_engine_sqlite::rusqlite;
 
 use crate::testing::difference::{differences, shown};
 
-/// A task that was created. Dereferences to its parameters, so `created.to` is
-/// what the application gave.
+/// A task that was created.
+///
+/// Dereferences to its parameters, so `created.to` is what the application gave.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Created<T> {
@@ -100,7 +101,9 @@ impl<T: Task> fmt::Debug for Created<T> {
     }
 }
 
-/// Tasks of one class that were created, oldest first. Is a slice of [`Created`].
+/// Tasks of one class that were created, oldest first.
+///
+/// Is a slice of [`Created`].
 #[derive(Clone)]
 pub struct CreatedTasks<T>(Vec<Created<T>>);
 

@@ -102,8 +102,9 @@ impl Executed {
         self.status == TaskStatus::Waiting && !self.is_snoozed()
     }
 
-    /// Whether the handler has postponed the task: see
-    /// [`Failure::snooze`](crate::Failure::snooze). `retry_in` is the time.
+    /// Whether the handler has postponed the task: see [`Failure::snooze`](crate::Failure::snooze).
+    ///
+    /// `retry_in` is the time.
     #[must_use]
     pub fn is_snoozed(&self) -> bool {
         let (error, ends_task) = match self.status {
@@ -136,8 +137,9 @@ impl fmt::Display for Executed {
     }
 }
 
-/// The attempts of one drain, in order. Is a slice of
-/// [`Executed`].
+/// The attempts of one drain, in order.
+///
+/// Is a slice of [`Executed`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Drained {

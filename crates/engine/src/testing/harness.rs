@@ -47,9 +47,10 @@ const PAGE: u32 = 500;
 const CLOCK_MOVES_MAX: usize = 1000;
 
 impl<S: Send + Sync + 'static> Harness<S> {
-    /// With its own in-memory database. `engine` is the function with which the
-    /// application makes its engine: its state, handlers, hooks, queues and schedules
-    /// count; settings that are only for running do not.
+    /// With its own in-memory database.
+    ///
+    /// `engine` is the function with which the application makes its engine: its state, handlers,
+    /// hooks, queues and schedules count; settings that are only for running do not.
     ///
     /// # Panics
     /// If the engine could not start either: two handlers for a class, for one.
@@ -72,8 +73,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
     }
 
-    /// On any store, for example a PostgreSQL server for tests. Its clock cannot be
-    /// moved, so there is no [`Harness::advance`].
+    /// On any store, for example a PostgreSQL server for tests.
+    ///
+    /// Its clock cannot be moved, so there is no [`Harness::advance`].
     ///
     /// # Panics
     /// As [`Harness::new`], and if the store cannot be reached.
@@ -113,6 +115,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     }
 
     /// How many tasks may run in one drain before it is taken for a loop.
+    ///
     /// Default: 10,000.
     #[must_use]
     pub fn limit(mut self, tasks: usize) -> Self {
@@ -138,8 +141,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
         &self.engine.state
     }
 
-    /// Runs one task now, and no other, whatever waits. If it
-    /// fails, it is not retried.
+    /// Runs one task now, and no other, whatever waits.
+    ///
+    /// If it fails, it is not retried.
     ///
     /// # Panics
     /// If its class has no handler, or its parameters cannot be stored.
@@ -150,8 +154,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
         }
     }
 
-    /// The same for a [`NewTask`], for example of a class without a type. Its time,
-    /// queue and key do not matter.
+    /// The same for a [`NewTask`], for example of a class without a type.
+    ///
+    /// Its time, queue and key do not matter.
     ///
     /// Its [limits](crate::limit) apply. If a rate delays it, or its key is closed, the clock
     /// moves to the next possible start.
@@ -212,8 +217,10 @@ impl<S: Send + Sync + 'static> Harness<S> {
         (!texts.is_empty()).then(|| texts.join(" or "))
     }
 
-    /// Runs all tasks that are due, one after the other, also those that are
-    /// created meanwhile, until none is. Schedules that are due fire first.
+    /// Runs all tasks that are due, one after the other, also those that are created meanwhile,
+    /// until none is.
+    ///
+    /// Schedules that are due fire first.
     ///
     /// # Panics
     /// If there is no end to it: see [`Harness::limit`].
@@ -226,9 +233,10 @@ impl<S: Send + Sync + 'static> Harness<S> {
         self.drained(executed).await
     }
 
-    /// The same, and then moves the clock to the next due task, for example a retry,
-    /// until no task waits. Schedules fire when the clock passes their slots, but it
-    /// does not move because of them.
+    /// The same, and then moves the clock to the next due task, for example a retry, until no task
+    /// waits.
+    ///
+    /// Schedules fire when the clock passes their slots, but it does not move because of them.
     ///
     /// # Panics
     /// As [`Harness::drain`], and on a store whose clock cannot be moved.
@@ -298,8 +306,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
         expected(self.store().steps(id).await)
     }
 
-    /// Moves the clock of the database forward. Nothing runs before the next drain,
-    /// unless another engine uses the store.
+    /// Moves the clock of the database forward.
+    ///
+    /// Nothing runs before the next drain, unless another engine uses the store.
     ///
     /// # Panics
     /// On a store that is not SQLite.

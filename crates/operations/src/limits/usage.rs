@@ -141,7 +141,9 @@ pub struct LimitHolder {
     pub task_id: TaskId,
     /// The attempt.
     pub attempt: i32,
-    /// Whether it runs. If not, its task holds a key in order and waits.
+    /// Whether it runs.
+    ///
+    /// If not, its task holds a key in order and waits.
     pub is_running: bool,
     /// Since when it runs.
     pub since: Option<Timestamp>,

@@ -60,7 +60,9 @@ pub fn fields(schema: &Schema) -> Vec<SchemaField> {
     fields
 }
 
-/// Parameters with the required fields, to be filled in. Not all of them may fit.
+/// Parameters with the required fields, to be filled in.
+///
+/// Not all of them may fit.
 #[must_use]
 pub fn skeleton(schema: &Schema) -> Value {
     match Outline::of(schema).example(schema.as_value(), 0) {

@@ -21,8 +21,9 @@ impl fmt::Display for Violation {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $token:literal,)*) => {
-        /// The invariants that `verify` checks: a closed list. A store that cannot break one
-        /// does not check it.
+        /// The invariants that `verify` checks: a closed list.
+        ///
+        /// A store that cannot break one does not check it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ViolationKind { $($(#[$doc])* $name,)* }
 

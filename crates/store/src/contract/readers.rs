@@ -35,17 +35,22 @@ pub trait ReadStore: StoreBase {
     /// Lines of a task's log, in the order of attempts and lines.
     fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> StoreFuture<'a, Vec<LogRow>>;
 
-    /// A page of the tasks of a flow, oldest first. An unknown flow is empty.
+    /// A page of the tasks of a flow, oldest first.
+    ///
+    /// An unknown flow is empty.
     fn flow<'a>(&'a self, page: &'a FlowPage) -> StoreFuture<'a, Vec<FlowTask>>;
 
-    /// Engine sessions: those of this name, or all; the newest first. Ended sessions that
-    /// hold no attempt are left out, except the last of a name. Of all names, those that
-    /// ended longer ago than [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT) are left out as well,
-    /// except the last that declared the same secrets.
+    /// Engine sessions: those of this name, or all; the newest first.
+    ///
+    /// Ended sessions that hold no attempt are left out, except the last of a name. Of all names,
+    /// those that ended longer ago than [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT) are
+    /// left out as well, except the last that declared the same secrets.
     fn instances<'a>(&'a self, name: Option<&'a str>) -> StoreFuture<'a, Vec<InstanceRow>>;
 
-    /// Sessions of the database server that block others or may do so: they have locked a
-    /// table of this store, or have a transaction open. Empty if a store cannot tell.
+    /// Sessions of the database server that block others or may do so: they have locked a table of
+    /// this store, or have a transaction open.
+    ///
+    /// Empty if a store cannot tell.
     fn blocking_sessions(&self) -> StoreFuture<'_, Vec<BlockingSession>> {
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -56,7 +61,9 @@ pub trait ReadStore: StoreBase {
     /// The paused queues, by name.
     fn paused_queues(&self) -> StoreFuture<'_, Vec<PausedQueue>>;
 
-    /// What is ahead of a waiting task. `None` if it does not wait.
+    /// What is ahead of a waiting task.
+    ///
+    /// `None` if it does not wait.
     fn queue_position<'a>(
         &'a self,
         query: &'a QueuePositionQuery,
@@ -87,8 +94,9 @@ pub trait ReadStore: StoreBase {
     /// How many tasks have failed or were cancelled, counted up to a limit.
     fn failure_counts(&self) -> StoreFuture<'_, FailureCounts>;
 
-    /// The recent counters of all engines, by step and class, in this order. The first minute
-    /// is whole; steps and classes without an attempt are left out.
+    /// The recent counters of all engines, by step and class, in this order.
+    ///
+    /// The first minute is whole; steps and classes without an attempt are left out.
     fn rollups(&self, query: RollupQuery) -> StoreFuture<'_, Vec<RollupRow>>;
 
     /// A page of the audit log, newest first.

@@ -32,8 +32,9 @@ impl fmt::Display for InvalidLine {
     }
 }
 
-/// A file that is read line by line and checked. Ends with an error unless the file is
-/// complete.
+/// A file that is read line by line and checked.
+///
+/// Ends with an error unless the file is complete.
 pub struct ExportFile {
     header: ExportHeader,
     input: Box<dyn BufRead + Send>,

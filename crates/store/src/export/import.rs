@@ -55,7 +55,9 @@ impl ImportOutcome {
     }
 }
 
-/// By how much ids are moved. Zero keeps them.
+/// By how much ids are moved.
+///
+/// Zero keeps them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct IdShift {
     /// Of tasks.
