@@ -67,8 +67,10 @@ impl Edit {
 /// The field of the context with the id of the task that this one runs again.
 const RERUN_OF: &str = "rerun_of";
 
-/// Fields of the context that belong to the old task only: its creator, request, span,
-/// unique key and retries, the parent that waits for it and the task whose steps it kept.
+/// Fields of the context that belong to the old task only.
+///
+/// They are its creator, request, span, unique key and retries, the parent that waits for it, and
+/// the task whose steps it kept.
 const NOT_COPIED: [&str; 10] = [
     "parent_id",
     "traceparent",

@@ -826,8 +826,8 @@ pub enum DependentNext {
 
 /// Decides what happens to a task that depends on these tasks, in the order of their ids.
 ///
-/// If a task that it must come after the success of has not succeeded, it is cancelled at
-/// once, also if others have not ended: no task waits for something that cannot happen.
+/// If it needs the success of a task that has not succeeded, it is cancelled at once, even if
+/// others have not ended. So no task waits for something that cannot happen.
 #[must_use]
 pub fn decide_dependent(dependencies: &[Dependency]) -> DependentNext {
     let on_success =

@@ -259,11 +259,10 @@ pub fn decide_admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
 ///
 /// So a restarted engine gets its name back, and lists of engines stay short.
 ///
-/// `last` is the name that this engine had before; it is kept if it is free. After
-/// an outage of the database all leases have expired, even those of live engines, so
-/// with automatic recovery a name is free only if its holder has ended or its process
-/// is gone. With manual recovery a dead holder is enough: if it left tasks, the engine
-/// refuses to start.
+/// `last` is the name that this engine had before; it is kept if it is free. After an outage of the
+/// database all leases have expired, even those of live engines. So with automatic recovery a name
+/// is free only if its holder has ended or its process is gone. With manual recovery a dead holder
+/// is enough: if it left tasks, the engine refuses to start.
 #[must_use]
 pub fn free_name(
     instances: &[InstanceRow],

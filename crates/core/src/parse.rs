@@ -120,8 +120,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     bounded(long)
 }
 
-/// Parses a duration that needs a unit: in input of programs, a number without one may
-/// be a mistake.
+/// Parses a duration that needs a unit: in the input of programs, the unit of a bare number is
+/// unclear.
 pub fn duration_with_unit(text: &str) -> Result<Duration, String> {
     let parsed: Span = text.trim().parse().map_err(|_| not_a_duration())?;
     if parsed.is_negative() {

@@ -341,7 +341,7 @@ pub struct NewTask {
     pub class: String,
     /// A JSON object of the application.
     pub parameters: Json,
-    /// A JSON object of the engine: `retry`, `correlation_id`, …
+    /// A JSON object of the engine, with fields like `retry` and `correlation_id`.
     pub context: Json,
     /// The queue.
     pub queue: String,

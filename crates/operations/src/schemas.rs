@@ -4,7 +4,7 @@
 //! something. Creation by SQL and in Rust does not: it works without an engine, and in a
 //! transaction.
 //!
-//! A schema comes from a worker, so it may be anything: a `$ref` to another document is never
+//! A schema comes from a worker, so it may be anything. A `$ref` to another document is never
 //! fetched, patterns have a limit of steps, and a schema that cannot be used is no schema.
 
 mod complexity;

@@ -1,9 +1,9 @@
 //! Operations on tasks: retry, cancel, rerun and delete of many; edit and reveal of one.
 //!
-//! A bulk operation is one path for the command line, the pages and the HTTP API: a
-//! [`Selection`] is found ([`Operator::find`]), shown if a user is to confirm it, and applied
-//! in batches ([`Operator::apply`]). Each batch is one step for the store, whole or not at all:
-//! if one fails, those before it are done, reported and audited.
+//! A bulk operation is one path for the command line, the pages and the HTTP API. A [`Selection`]
+//! is found ([`Operator::find`]), shown if a user is to confirm it, and applied in batches
+//! ([`Operator::apply`]). Each batch is one step for the store, whole or not at all: if one fails,
+//! those before it are done, reported and audited.
 //!
 //! | operation | a filter without a status selects | why |
 //! |---|---|---|

@@ -66,13 +66,13 @@ impl Schema {
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// The same, and tells what became of each: of those that are unique, some may be there
-    /// already.
+    /// Creates tasks like [`Schema::create_in`], and returns for each whether it was created: a
+    /// unique task may exist already.
     ///
     /// Such a task does not start before the transaction ends, so that it sees what the transaction
-    /// has written; nor does anybody else create with that key. Two transactions that use the same
-    /// keys in a different order may deadlock: one of them is to be repeated
-    /// ([`StoreError::is_temporary`]). Use all keys in one call to avoid it.
+    /// has written. Until then, no other transaction can create a task with that key. Two
+    /// transactions that use the same keys in a different order may deadlock: repeat the one that
+    /// fails ([`StoreError::is_temporary`]). Use all keys in one call to avoid it.
     pub async fn create_each_in(
         &self,
         transaction: &impl GenericClient,

@@ -18,9 +18,9 @@ use crate::savepoint::{in_savepoint, lock, roll_back};
 /// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
 /// transaction can write to the file until the transaction ends.
 ///
-/// [`StoreError::AttemptOver`] means that the attempt has been ended otherwise.
-/// The whole transaction has been rolled back then, so that nothing of it can be
-/// committed by mistake; after any other error it is as it was before the call.
+/// [`StoreError::AttemptOver`] means that the attempt has been ended otherwise. The whole
+/// transaction has been rolled back then, so that nothing of it can be committed. After any other
+/// error it is as it was before the call.
 pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(), StoreError> {
     if in_savepoint(connection, |tx| complete(tx, completion))? {
         return Ok(());

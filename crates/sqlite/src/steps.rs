@@ -28,11 +28,10 @@ use crate::value::read;
 /// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
 /// transaction can write to the file until the transaction ends.
 ///
-/// [`StoreError::AttemptOver`] means that the attempt has ended, and
-/// [`StoreError::Refused`] also that a step of this name is recorded already: use
-/// [`recorded_step_in`] first. In both cases the whole transaction has been rolled back, so
-/// that nothing of it can be committed by mistake; after any other error it is as it was
-/// before the call.
+/// [`StoreError::AttemptOver`] means that the attempt has ended, and [`StoreError::Refused`] also
+/// that a step of this name is recorded already: use [`recorded_step_in`] first. In both cases the
+/// whole transaction has been rolled back, so that nothing of it can be committed. After any other
+/// error it is as it was before the call.
 pub fn record_step_in(connection: &Connection, step: &NewStep) -> Result<(), StoreError> {
     let outcome = in_savepoint(connection, |tx| {
         lock(tx)?;

@@ -118,7 +118,7 @@ pub struct EndingsQuery {
 }
 
 impl EndingsQuery {
-    /// Nowhere yet.
+    /// Creates an empty list.
     #[must_use]
     pub fn new(limit: i64, age_max: Duration) -> Self {
         Self { ids: Vec::new(), limit, age_max }

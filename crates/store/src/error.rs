@@ -2,7 +2,7 @@
 
 use task_engine_core::attempt::AttemptId;
 
-/// Who failed, and what the caller can do.
+/// An error of a store, with what the caller can do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

@@ -1,10 +1,10 @@
 //! The content of a store as lines of JSON, for backups, for other programs, and to move
 //! it to another store.
 //!
-//! A file has an [`ExportHeader`], then instances, paused queues, limits, flows, tasks in
-//! the order of their ids, schedules, and [`ExportCounts`] at the end, so that a truncated file is
-//! recognized. The format does not depend on the store: PostgreSQL imports files of
-//! SQLite, and the other way round.
+//! A file has an [`ExportHeader`], then instances, paused queues, limits, flows, tasks in the order
+//! of their ids, and schedules. The [`ExportCounts`] at the end make a truncated file recognizable.
+//! The format does not depend on the store: PostgreSQL imports files of SQLite, and the other way
+//! round.
 //!
 //! Tokens, rollups and the audit log belong to one database and are not exported.
 //!

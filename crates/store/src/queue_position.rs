@@ -10,7 +10,7 @@ use crate::lock::BlockingSession;
 pub struct QueuePositionQuery {
     /// The task.
     pub id: TaskId,
-    /// Those of these queues,
+    /// The tasks of these queues.
     pub queues: Vec<String>,
     /// and of these classes.
     pub classes: Vec<String>,

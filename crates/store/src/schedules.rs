@@ -1,8 +1,8 @@
 //! Changes of schedules by applications and operators.
 //!
-//! Each change has the same three steps: read the schedule and the database's time,
-//! decide its new state (a pure function, below), and write it if the schedule has not
-//! changed since. Otherwise it starts again.
+//! Each change has the same three steps: read the schedule and the database's time, decide its new
+//! state (a pure function, below), and write it. If the schedule has changed since it was read, the
+//! change starts again.
 
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 

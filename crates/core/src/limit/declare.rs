@@ -33,9 +33,10 @@ impl ClassLimit {
 }
 
 impl LimitOptions {
-    /// The name of a limit without a name of its own, for a class or queue: `sync` for a
-    /// maximum, `sync.rate` for a rate alone, `sync.order` for tasks in order, and `sync.fair`
-    /// for a key alone.
+    /// Returns the name of a limit of a class or queue that was declared without a name.
+    ///
+    /// For the class `sync` it is `sync` for a maximum, `sync.rate` for a rate alone, `sync.order`
+    /// for tasks in order, and `sync.fair` for a key alone.
     #[must_use]
     pub fn name_for(&self, owner: &str) -> String {
         let part = match self {

@@ -2,7 +2,7 @@
 //! `Idempotency-Key`: the key, and a keyed hash of the request.
 //!
 //! Readers must not see them. With the key a reader could send the request again with a guess of
-//! its body; with the hash and the key of the database a reader could check guesses offline.
+//! its body. With the hash and the key of the database a reader could check guesses offline.
 
 use std::fmt::Display;
 

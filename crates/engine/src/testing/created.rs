@@ -32,7 +32,7 @@ pub struct Created<T> {
     pub due_at: Timestamp,
     /// When it was created.
     pub created_at: Timestamp,
-    /// Its context: parent, correlation id, …
+    /// Its context, with its parent and its correlation id.
     pub context: Json,
     parameters: Json,
 }

@@ -1,8 +1,8 @@
 //! A flow as a graph: nodes in layers, each after all that it depends on.
 //!
-//! Large flows are collapsed until they can be read: first tasks of one class with the same
-//! parents and children become one node, then tasks of one class in one layer. A flow with too
-//! many layers is cut to those around the first task that has not succeeded.
+//! Large flows are collapsed until they can be read. First, tasks of one class with the same
+//! parents and children become one node, then tasks of one class in one layer. A flow with too many
+//! layers is cut to those around the first task that has not succeeded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 

@@ -48,17 +48,20 @@ pub trait DurableStore: StoreBase {
     ) -> StoreFuture<'a, WaitOutcome>;
 
     /// Makes the parents of these ended tasks due, if they are suspended and all their children
-    /// have ended; and decides about the tasks that depend on them
-    /// ([`decide_dependent`](task_engine_core::dependency::decide_dependent)), also about those
-    /// that depend on a task that this cancels.
+    /// have ended.
+    ///
+    /// It also decides about the tasks that depend on them
+    /// ([`decide_dependent`](task_engine_core::dependency::decide_dependent)), and about those that
+    /// depend on a task that this cancels.
     ///
     /// Call it after the ends are committed. Returns how many tasks are due.
     fn resume_parents<'a>(&'a self, ended: &'a [TaskId]) -> StoreFuture<'a, u64>;
 
-    /// Makes suspended tasks due whose signal has been sent or whose children have all ended, and
-    /// which were not resumed: an engine died before it called
-    /// [`resume_parents`](Self::resume_parents), or a signal was sent in a transaction with one
-    /// snapshot.
+    /// Makes suspended tasks due that were not resumed after their signal was sent or their
+    /// children ended.
+    ///
+    /// An engine died before it called [`resume_parents`](Self::resume_parents), or a signal was
+    /// sent in a transaction with one snapshot.
     ///
     /// Looks at `limit` suspended tasks, in the order of their ids, from after this one on. Returns
     /// the last one, or `None` after the last of all.
