@@ -76,7 +76,7 @@ impl TaskError {
     /// The task runs only after a failure of others, and they succeeded.
     pub const NOT_NEEDED: &'static str = "NotNeeded";
 
-    /// An error without a backtrace.
+    /// Creates an error without a backtrace.
     #[must_use]
     pub fn new(exception: impl Into<String>, message: impl Into<String>) -> Self {
         Self { exception: exception.into(), message: message.into(), backtrace: Vec::new() }
@@ -211,7 +211,7 @@ impl AttemptEnd {
         Self::Cancelled(TaskError::new(TaskError::CANCELLED, message))
     }
 
-    /// How an attempt ends whose code returned `code`, or was dropped (`None`).
+    /// Returns how an attempt ends whose code returned `code`, or was dropped (`None`).
     ///
     /// The second value is how the code reacted to a cancel request, if it got one.
     ///
@@ -257,13 +257,13 @@ impl AttemptEnd {
         (end, reaction)
     }
 
-    /// Whether the code of the attempt may have run.
+    /// Returns whether the code of the attempt may have run.
     #[must_use]
     pub fn has_started(&self) -> bool {
         !matches!(self, Self::NeverStarted(_))
     }
 
-    /// The error that is recorded; `None` for a success.
+    /// Returns the error that is recorded; `None` for a success.
     #[must_use]
     pub fn error(&self) -> Option<&TaskError> {
         match self {
@@ -300,7 +300,7 @@ impl AttemptEnd {
         }
     }
 
-    /// The result and the error that are recorded: one of them.
+    /// Returns the result and the error that are recorded: one of them.
     #[must_use]
     pub fn into_parts(mut self) -> (Option<Json>, Option<TaskError>) {
         if let Some(error) = self.error_mut() {
@@ -404,7 +404,7 @@ impl fmt::Debug for RetryPolicy<'_> {
 }
 
 impl RetryPolicy<'_> {
-    /// A rule alone, without jitter.
+    /// Creates a rule alone, without jitter.
     #[must_use]
     pub fn of(rule: RetryRule) -> Self {
         Self { rule, function: None, chance: 0.0 }

@@ -21,7 +21,7 @@ pub enum CancelReaction {
 }
 
 impl CancelReaction {
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl CancelOutcome {
         }
     }
 
-    /// The token.
+    /// Returns the token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

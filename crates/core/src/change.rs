@@ -57,7 +57,7 @@ pub enum DeleteReport {
 }
 
 impl Edit {
-    /// Whether it changes nothing.
+    /// Returns whether it changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -85,7 +85,7 @@ const NOT_COPIED: [&str; 10] = [
 ];
 
 impl NewTask {
-    /// A new task with the class and parameters of an old one: due at once, in the same
+    /// Creates a new task with the class and parameters of an old one: due at once, in the same
     /// flow, with all retries, and with the old id in its context.
     pub fn rerun_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
         let mut task = Self::new(old.row.class.clone(), old.parameters.clone())?

@@ -27,7 +27,7 @@ impl ClaimIds {
         Self { last: AtomicI64::new(instance.0 << 40) }
     }
 
-    /// An unused id.
+    /// Returns an unused id.
     ///
     /// All claimers of an engine share one generator.
     pub fn take(&self) -> ClaimId {

@@ -52,7 +52,7 @@ impl DependencyCondition {
     /// All conditions.
     pub const ALL: [Self; 3] = [Self::Success, Self::End, Self::Failure];
 
-    /// Its name in stores and in JSON.
+    /// Returns its name in stores and in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl DependencyCondition {
         }
     }
 
-    /// The condition with this name.
+    /// Returns the condition with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|condition| condition.as_str() == name)
@@ -113,7 +113,7 @@ impl From<TaskId> for DependencyTarget {
 
 /// One or more tasks that another one depends on: a name, an id, or a list of them.
 pub trait IntoDependencies {
-    /// The tasks.
+    /// Returns the tasks.
     fn into_dependencies(self) -> Vec<DependencyTarget>;
 }
 
@@ -180,7 +180,7 @@ struct FlowTaskDraft {
 }
 
 impl Flow {
-    /// A flow without tasks.
+    /// Creates a flow without tasks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -252,13 +252,13 @@ impl Flow {
         self
     }
 
-    /// How many tasks it has.
+    /// Returns how many tasks it has.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether it has no tasks.
+    /// Returns whether it has no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
@@ -462,7 +462,7 @@ pub enum DependencyRef {
 }
 
 impl NewFlow {
-    /// One task that depends on existing ones.
+    /// Returns one task that depends on existing ones.
     pub fn of_task(
         task: NewTask,
         on: &[(TaskId, DependencyCondition)],
@@ -528,7 +528,7 @@ pub struct NewMembers {
 }
 
 impl NewMembers {
-    /// These tasks as members beside a running attempt.
+    /// Returns these tasks as members beside a running attempt.
     pub fn new(id: AttemptId, claim_id: ClaimId, tasks: Vec<NewTask>) -> Result<Self, InvalidTask> {
         let mut members = Self { id, claim_id, tasks };
         for task in &mut members.tasks {
@@ -632,7 +632,7 @@ pub struct DependencyRow {
 }
 
 impl DependencyRow {
-    /// A row.
+    /// Creates a row.
     #[must_use]
     pub fn new(
         task_id: TaskId,
@@ -712,7 +712,7 @@ impl FlowState {
     /// All states.
     pub const ALL: [Self; 4] = [Self::Open, Self::Succeeded, Self::Failed, Self::Cancelled];
 
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -725,25 +725,25 @@ impl FlowState {
 }
 
 impl FlowCounts {
-    /// How many tasks were counted.
+    /// Returns how many tasks were counted.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.open() + self.ended()
     }
 
-    /// How many of them have not ended.
+    /// Returns how many of them have not ended.
     #[must_use]
     pub fn open(&self) -> u32 {
         self.blocked + self.waiting + self.running
     }
 
-    /// How many of them have ended.
+    /// Returns how many of them have ended.
     #[must_use]
     pub fn ended(&self) -> u32 {
         self.stopped + self.failed + self.cancelled + self.not_needed
     }
 
-    /// The state of the flow.
+    /// Returns the state of the flow.
     ///
     /// With more tasks than were counted, it is as far as is known.
     #[must_use]
@@ -860,7 +860,7 @@ fn unsuccessful(dependency: &Dependency) -> Option<TaskError> {
     }
 }
 
-/// The error of a task that is cancelled because a task that it depends on did not succeed.
+/// Returns the error of a task that is cancelled because a task that it depends on did not succeed.
 #[must_use]
 pub fn dependency_failed(id: TaskId, name: Option<&str>, status: Option<TaskStatus>) -> TaskError {
     let name = name.map_or_else(String::new, |name| format!(" ({name})"));
@@ -872,7 +872,7 @@ pub fn dependency_failed(id: TaskId, name: Option<&str>, status: Option<TaskStat
     TaskError::new(TaskError::DEPENDENCY_FAILED, format!("task {id}{name} {ended}"))
 }
 
-/// The error of a task that runs only after a failure, if there was none.
+/// Returns the error of a task that runs only after a failure, if there was none.
 #[must_use]
 pub fn not_needed() -> TaskError {
     TaskError::new(TaskError::NOT_NEEDED, "all tasks that it depends on succeeded")

@@ -31,7 +31,7 @@ pub fn count(number: usize, what: &str) -> String {
     }
 }
 
-/// The text with a capital first letter.
+/// Returns the text with a capital first letter.
 #[must_use]
 pub fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
@@ -52,7 +52,7 @@ pub fn count_text(count: BoundedCount) -> String {
     if count.and_more { text + "+" } else { text }
 }
 
-/// A word as a shell reads it, in quotes if it needs them.
+/// Returns a word as a shell reads it, in quotes if it needs them.
 #[must_use]
 pub fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
@@ -63,7 +63,7 @@ pub fn shell_quoted(word: &str) -> String {
     }
 }
 
-/// The progress of an attempt: `40 %, rendering`.
+/// Returns the progress of an attempt: `40 %, rendering`.
 #[must_use]
 pub fn progress_text(progress: &ProgressRow) -> String {
     let percent = format!("{:.1}", progress.percent);
@@ -74,7 +74,7 @@ pub fn progress_text(progress: &ProgressRow) -> String {
     }
 }
 
-/// The first line, cut to `chars_max` characters, with an ellipsis if it was cut.
+/// Returns the first line, cut to `chars_max` characters, with an ellipsis if it was cut.
 #[must_use]
 pub fn brief(text: &str, chars_max: usize) -> String {
     let mut lines = text.trim_start().lines();

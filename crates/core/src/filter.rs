@@ -115,7 +115,7 @@ pub enum FilterTime {
 }
 
 impl FilterTime {
-    /// The point in time, seen from now.
+    /// Returns the point in time, seen from now.
     #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
@@ -150,19 +150,19 @@ impl Filter {
         Self { terms: vec![Term { field: FilterField::Id, operator: FilterOperator::Is, values }] }
     }
 
-    /// Whether it matches every task.
+    /// Returns whether it matches every task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it says anything about the status.
+    /// Returns whether it says anything about the status.
     #[must_use]
     pub fn has_status(&self) -> bool {
         self.terms.iter().any(|term| term.field == FilterField::Status)
     }
 
-    /// Whether it asks about parameters.
+    /// Returns whether it asks about parameters.
     ///
     /// A reader who may not see them must not ask either: the answers to `params.password~a` reveal
     /// them letter by letter.
@@ -171,13 +171,13 @@ impl Filter {
         self.terms.iter().any(|term| matches!(term.field, FilterField::Params(_)))
     }
 
-    /// Whether it asks about the hash of an HTTP request, which readers do not see.
+    /// Returns whether it asks about the hash of an HTTP request, which readers do not see.
     #[must_use]
     pub fn asks_about_request(&self) -> bool {
         self.asks_context(request::CONTEXT_MARK)
     }
 
-    /// Whether it asks about unique keys, of which readers see some: see
+    /// Returns whether it asks about unique keys, of which readers see some: see
     /// [`Self::without_idempotency_keys`].
     #[must_use]
     pub fn asks_about_unique_key(&self) -> bool {
@@ -215,7 +215,7 @@ impl Filter {
         Self { terms: vec![Term { field, operator: FilterOperator::HasNot, values }] }
     }
 
-    /// The statuses that a matching task may have.
+    /// Returns the statuses that a matching task may have.
     #[must_use]
     pub fn statuses(&self) -> Vec<TaskStatus> {
         let mut statuses = TaskStatus::ALL.to_vec();
@@ -297,20 +297,20 @@ impl Filter {
         self
     }
 
-    /// Whether a task matches, at this time by the database's clock.
+    /// Returns whether a task matches, at this time by the database's clock.
     #[must_use]
     pub fn matches(&self, task: &FoundTask, now: Timestamp) -> bool {
         self.terms.iter().all(|term| term.holds(task, now))
     }
 
-    /// Whether it needs the JSON of tasks.
+    /// Returns whether it needs the JSON of tasks.
     pub fn needs_json(&self) -> bool {
         self.terms
             .iter()
             .any(|term| matches!(term.field, FilterField::Params(_) | FilterField::Context(_)))
     }
 
-    /// Its terms; all of them hold.
+    /// Returns its terms; all of them hold.
     #[must_use]
     pub fn terms(&self) -> &[Term] {
         &self.terms

@@ -87,7 +87,7 @@ struct OriginFields {
     traceparent: Option<Box<RawValue>>,
 }
 
-/// The name of a task in its flow, by its context.
+/// Returns the name of a task in its flow, by its context.
 #[must_use]
 pub fn name_in_flow(context: &Json) -> Option<String> {
     #[derive(Deserialize)]
@@ -100,7 +100,7 @@ pub fn name_in_flow(context: &Json) -> Option<String> {
     context.decode::<Named>().ok()?.flow_task
 }
 
-/// The context with the correlation id, as task code sees it.
+/// Returns the context with the correlation id, as task code sees it.
 #[must_use]
 pub fn with_correlation(context: &Json, correlation_id: &str) -> Json {
     with_fields(context, [(CORRELATION_ID, raw(&correlation_id))], FieldMode::Keep)
@@ -125,7 +125,7 @@ pub fn fill_correlation(task: &mut NewTask, traceparent: Traceparent) {
     task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&id))], FieldMode::Keep);
 }
 
-/// The correlation id of tasks that are created in a trace.
+/// Returns the correlation id of tasks that are created in a trace.
 #[must_use]
 pub fn correlation_of_trace(traceparent: Traceparent) -> String {
     format!("{:032x}", traceparent.trace_id())
@@ -170,7 +170,7 @@ pub struct FlowPage {
 }
 
 impl FlowPage {
-    /// The task that starts the flow, if the correlation id is a task id.
+    /// Returns the task that starts the flow, if the correlation id is a task id.
     ///
     /// That task may have another correlation id.
     #[must_use]
@@ -217,7 +217,7 @@ pub struct FlowAttempt {
 }
 
 impl FlowTask {
-    /// How long each attempt waited between being due and starting.
+    /// Returns how long each attempt waited between being due and starting.
     ///
     /// `None` for an attempt that never started, that an operator retried, or that an operator
     /// started early.
@@ -237,7 +237,7 @@ impl FlowTask {
 }
 
 impl FlowAttempt {
-    /// How long it ran, if it began and has ended.
+    /// Returns how long it ran, if it began and has ended.
     #[must_use]
     pub fn run_time(&self) -> Option<Duration> {
         Some(self.stopped_at?.duration_since(self.started_at?).unsigned_abs())

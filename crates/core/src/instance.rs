@@ -120,7 +120,7 @@ pub enum InstanceState {
 }
 
 impl InstanceState {
-    /// The token that programs read.
+    /// Returns the token that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -132,7 +132,7 @@ impl InstanceState {
         }
     }
 
-    /// The label that people read.
+    /// Returns the label that people read.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -189,19 +189,19 @@ impl From<&InstanceRow> for InstanceSummary {
 }
 
 impl InstanceRow {
-    /// Whether it stopped or was declared lost.
+    /// Returns whether it stopped or was declared lost.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.stopped_at.is_some() || self.lost_at.is_some()
     }
 
-    /// Whether its state is [`InstanceState::Alive`].
+    /// Returns whether its state is [`InstanceState::Alive`].
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.state() == InstanceState::Alive
     }
 
-    /// Its state.
+    /// Returns its state.
     #[must_use]
     pub fn state(&self) -> InstanceState {
         match self {
@@ -254,8 +254,8 @@ pub fn decide_admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
     }
 }
 
-/// The default name of an engine: the name of its machine, or the first free one of `machine-2`,
-/// `machine-3`, ….
+/// Returns the default name of an engine: the name of its machine, or the first free one of
+/// `machine-2`, `machine-3`, ….
 ///
 /// So a restarted engine gets its name back, and lists of engines stay short.
 ///

@@ -78,13 +78,13 @@ pub enum InvalidJson {
 }
 
 impl Json {
-    /// The empty object `{}`.
+    /// Returns the empty object `{}`.
     #[must_use]
     pub fn empty_object() -> Self {
         Self("{}".into())
     }
 
-    /// The value `null`.
+    /// Returns the value `null`.
     #[must_use]
     pub fn null() -> Self {
         Self("null".into())
@@ -134,7 +134,7 @@ impl Json {
         serde_json::from_str(&self.0)
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -144,7 +144,7 @@ impl Rate {
         self
     }
 
-    /// How long after its claim an attempt may start at the latest.
+    /// Returns how long after its claim an attempt may start at the latest.
     ///
     /// Later it is released, so that a start is known up to this time.
     #[must_use]
@@ -157,7 +157,7 @@ impl Rate {
     /// A recorded start that is further in the future shows that the clock was set back.
     pub const START_WITHIN_MAX: Duration = Duration::from_secs(1);
 
-    /// The least time between two claims, if starts are spread evenly.
+    /// Returns the least time between two claims, if starts are spread evenly.
     #[must_use]
     pub fn spacing(&self) -> Option<Duration> {
         self.even.then(|| self.per / self.max.max(1))
@@ -212,13 +212,13 @@ impl LimitOptions {
         self
     }
 
-    /// The most attempts that run at a time; one if they run in order.
+    /// Returns the most attempts that run at a time; one if they run in order.
     #[must_use]
     pub fn max_running(&self) -> Option<u32> {
         if self.in_order { Some(1) } else { self.max }
     }
 
-    /// Whether a claim must know which attempts run or have started.
+    /// Returns whether a claim must know which attempts run or have started.
     #[must_use]
     pub fn has_state(&self) -> bool {
         self.max_running().is_some() || self.rate.is_some()
@@ -311,7 +311,7 @@ pub enum InvalidLimit {
 }
 
 impl Limit {
-    /// A limit for all tasks of a class.
+    /// Creates a limit for all tasks of a class.
     pub fn of_class(
         name: impl Into<String>,
         class: impl Into<String>,
@@ -320,7 +320,7 @@ impl Limit {
         Self { name: name.into(), target: LimitTarget::Class(class.into()), options }.checked()
     }
 
-    /// A limit for all tasks of a queue.
+    /// Creates a limit for all tasks of a queue.
     pub fn of_queue(
         name: impl Into<String>,
         queue: impl Into<String>,
@@ -329,7 +329,7 @@ impl Limit {
         Self { name: name.into(), target: LimitTarget::Queue(queue.into()), options }.checked()
     }
 
-    /// A limit for tasks that name it.
+    /// Creates a limit for tasks that name it.
     pub fn named(name: impl Into<String>, options: LimitOptions) -> Result<Self, InvalidLimit> {
         Self { name: name.into(), target: LimitTarget::Named, options }.checked()
     }
@@ -340,7 +340,7 @@ impl Limit {
         Ok(self)
     }
 
-    /// Whether it is valid.
+    /// Checks whether it is valid.
     pub fn check(&self) -> Result<(), InvalidLimit> {
         let Self { name, target, options } = self;
         check_name("limit", name.clone())?;
@@ -381,7 +381,7 @@ impl Limit {
         Ok(())
     }
 
-    /// Whether it applies to a task of this class and queue, without being named by it.
+    /// Returns whether it applies to a task of this class and queue, without being named by it.
     #[must_use]
     pub fn applies_to(&self, class: &str, queue: &str) -> bool {
         match &self.target {

@@ -41,7 +41,7 @@ impl LogLevel {
     /// All of them, the least important first.
     pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
 
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ pub struct LogFilter {
 }
 
 impl LogFilter {
-    /// The range to read: after the first attempt and line, and before the second.
+    /// Returns the range to read: after the first attempt and line, and before the second.
     #[must_use]
     pub fn bounds(&self) -> ((i32, i32), (i32, i32)) {
         let after = self.after.unwrap_or((0, 0));

@@ -31,7 +31,7 @@ impl Pool {
         Self { queues, workers, lowest_priority: None, classes: None }
     }
 
-    /// Whether these workers take tasks of a class.
+    /// Returns whether these workers take tasks of a class.
     ///
     /// `pools` are all pools of their engine: a class with workers of its own is left to those.
     #[must_use]
@@ -61,13 +61,13 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// All tasks of these queues and classes.
+    /// Returns all tasks of these queues and classes.
     #[must_use]
     pub fn new(queues: Vec<String>, classes: Vec<String>) -> Self {
         Self { queues, classes, lowest_priority: i32::MIN, divided_by_class: false }
     }
 
-    /// The tasks that the workers of a pool take, of these classes.
+    /// Returns the tasks that the workers of a pool take, of these classes.
     ///
     /// `pools` are all pools of its engine.
     #[must_use]
@@ -118,13 +118,13 @@ impl QueuePause {
         }
     }
 
-    /// The queue.
+    /// Returns the queue.
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// The reason, if one was given.
+    /// Returns the reason, if one was given.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
@@ -210,7 +210,7 @@ impl QueueListBuilder {
         row.paused = Some(paused);
     }
 
-    /// The queues, by name.
+    /// Returns the queues, by name.
     #[must_use]
     pub fn into_rows(self) -> Vec<QueueRow> {
         self.0.into_values().collect()
@@ -240,7 +240,7 @@ pub struct QueueService {
     pub reserved: i32,
 }
 
-/// The live engines that serve a queue.
+/// Returns the live engines that serve a queue.
 #[must_use]
 pub fn queue_services(queue: &str, engines: &[InstanceRow]) -> Vec<QueueService> {
     let alive = engines.iter().filter(|engine| engine.is_alive());

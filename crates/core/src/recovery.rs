@@ -84,8 +84,8 @@ pub struct OpenAttempt<'a> {
 }
 
 impl HoldingEngine {
-    /// How the attempt ends, and what follows, by the rule that the engine itself would have
-    /// applied.
+    /// Returns how the attempt ends, and what follows, by the rule that the engine itself would
+    /// have applied.
     ///
     /// If the rule in the task's context cannot be read, the rule of the class applies, or the
     /// default.

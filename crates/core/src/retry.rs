@@ -99,13 +99,13 @@ impl Default for RetryRule {
 }
 
 impl RetryRule {
-    /// The rule of a class that must not be retried.
+    /// Returns the rule of a class that must not be retried.
     #[must_use]
     pub fn never() -> Self {
         Self { maximum: 0, ..Self::default() }
     }
 
-    /// The default waits, with another maximum.
+    /// Returns the default waits, with another maximum.
     #[must_use]
     pub fn times(maximum: u32) -> Self {
         Self { maximum, ..Self::default() }
@@ -154,8 +154,8 @@ impl RetryRule {
         self
     }
 
-    /// The wait after a failure of the attempt with this retry number (0 for
-    /// the first one), or `None` if the rule allows no more retries.
+    /// Returns the wait after a failure of the attempt with this retry number (0 for the first
+    /// one), or `None` if the rule allows no more retries.
     ///
     /// `chance` is a random number from 0 to 1; the caller draws it, so that
     /// this function stays pure.

@@ -141,7 +141,7 @@ impl Schedule {
         self
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -213,7 +213,7 @@ fn stored_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Er
 pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 
 impl ScheduleDefinition {
-    /// The times of its slots.
+    /// Returns the times of its slots.
     ///
     /// Intervals are counted from the anchor.
     pub fn timetable(&self, anchor: Timestamp) -> Result<Timetable, InvalidDefinition> {
@@ -242,7 +242,7 @@ impl ScheduleDefinition {
         self.task(name, None).map(drop)
     }
 
-    /// The task of a slot, or without a slot one that is due at once.
+    /// Returns the task of a slot, or without a slot one that is due at once.
     pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, InvalidDefinition> {
         let task = NewTask::new(self.class.as_str(), self.parameters.clone())?;
         let mut task = task.priority(self.priority).queue(self.queue.as_str())?;
@@ -284,7 +284,7 @@ impl ScheduleDefinition {
         Duration::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 
-    /// Whether it has the same slots as another one.
+    /// Returns whether it has the same slots as another one.
     pub fn has_slots_of(&self, other: &Self) -> bool {
         self.rule == other.rule && self.time_zone == other.time_zone
     }
@@ -301,7 +301,7 @@ impl ScheduleDefinition {
         stored.decode().map_err(|error| InvalidDefinition::Stored(error.to_string()))
     }
 
-    /// A canonical text, compared with the previous declaration: equal definitions have
+    /// Returns a canonical text, compared with the previous declaration: equal definitions have
     /// equal texts, whatever the order of keys in their parameters.
     pub fn to_declaration(&self) -> Result<String, InvalidJson> {
         Ok(sort_keys(self.to_json()?.as_str()))
@@ -411,7 +411,7 @@ pub enum Overlap {
 }
 
 impl Overlap {
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

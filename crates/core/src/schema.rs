@@ -64,20 +64,20 @@ pub enum InvalidSchema {
 }
 
 impl Schema {
-    /// The schema of the JSON that a Rust type reads.
+    /// Returns the schema of the JSON that a Rust type reads.
     #[cfg(feature = "schemars")]
     #[must_use]
     pub fn of<T: schemars::JsonSchema>() -> Self {
         Self::from(schemars::schema_for!(T).to_value())
     }
 
-    /// The schema.
+    /// Returns the schema.
     #[must_use]
     pub fn as_value(&self) -> &Value {
         &self.0
     }
 
-    /// Whether an engine may publish it, and its length.
+    /// Returns whether an engine may publish it, and its length.
     pub fn check(&self) -> Result<usize, InvalidSchema> {
         if !self.0.is_object() {
             return Err(InvalidSchema::NotAnObject);

@@ -90,7 +90,7 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
-/// The parameters of a task without its secrets, for logs.
+/// Returns the parameters of a task without its secrets, for logs.
 pub fn redacted<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
     match Redactor::of(parameters, context, &[""; 0]).parameters {
         Some(redacted) => Cow::Owned(redacted),
@@ -126,13 +126,13 @@ impl Redactor {
         redactor
     }
 
-    /// Whether there are no secrets.
+    /// Returns whether there are no secrets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parameters.is_none()
     }
 
-    /// The redacted parameters; `None` if there are no secrets.
+    /// Returns the redacted parameters; `None` if there are no secrets.
     #[must_use]
     pub fn parameters(&self) -> Option<&Json> {
         self.parameters.as_ref()
@@ -192,7 +192,7 @@ impl Redactor {
         rewrite::without_texts(json, self)
     }
 
-    /// Whether the whole text is a secret.
+    /// Returns whether the whole text is a secret.
     pub fn is_secret(&self, text: &str) -> bool {
         self.texts.iter().any(|secret| secret == text)
     }
@@ -262,7 +262,7 @@ impl Redactor {
 pub struct Secrets(BTreeMap<String, BTreeSet<String>>);
 
 impl Secrets {
-    /// The secret paths that these engines declared.
+    /// Returns the secret paths that these engines declared.
     #[must_use]
     pub fn of(engines: &[InstanceRow]) -> Self {
         let mut secrets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -274,19 +274,19 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Whether any class has secrets.
+    /// Returns whether any class has secrets.
     #[must_use]
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// The secret paths of a class.
+    /// Returns the secret paths of a class.
     #[must_use]
     pub fn of_class(&self, class: &str) -> Vec<String> {
         self.0.get(class).into_iter().flatten().cloned().collect()
     }
 
-    /// The redactor for a task.
+    /// Returns the redactor for a task.
     #[must_use]
     pub fn redactor(&self, class: &str, parameters: &Json, context: &Json) -> Redactor {
         Redactor::of(parameters, context, &self.of_class(class))
@@ -335,14 +335,14 @@ impl Secrets {
         Ok(())
     }
 
-    /// The redactor for a task with its details.
+    /// Returns the redactor for a task with its details.
     #[must_use]
     pub fn redactor_of(&self, task: &TaskDetails) -> Redactor {
         self.redactor(&task.row.class, &task.parameters, &task.context)
     }
 }
 
-/// The secret paths in a context; `None` if the field is not a list of texts.
+/// Returns the secret paths in a context; `None` if the field is not a list of texts.
 pub fn paths_in(context: &Json) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct SecretPaths {

@@ -54,7 +54,7 @@ impl StepKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Step, Self::Sleep, Self::Wait, Self::Call];
 
-    /// Its name in stores and in JSON.
+    /// Returns its name in stores and in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl StepKind {
         }
     }
 
-    /// The kind with this name.
+    /// Returns the kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
@@ -129,13 +129,13 @@ fn invalid(what: &'static str, name: &str, rule: &'static str) -> InvalidStepNam
     InvalidStepName { what, name: name.chars().take(NAME_BYTES_MAX).collect(), rule }
 }
 
-/// The name of the step that records the end of the children of a call.
+/// Returns the name of the step that records the end of the children of a call.
 #[must_use]
 pub fn ended_name(call: &str) -> String {
     format!("{call}{ENDED}")
 }
 
-/// The call whose end a step of this name records, if it does.
+/// Returns the call whose end a step of this name records, if it does.
 #[must_use]
 pub fn call_of_ended(name: &str) -> Option<&str> {
     name.strip_suffix(ENDED)
@@ -143,7 +143,7 @@ pub fn call_of_ended(name: &str) -> Option<&str> {
 
 const ENDED: &str = "#ended";
 
-/// The name of the `nth` step with this name in an attempt; the first has no number.
+/// Returns the name of the `nth` step with this name in an attempt; the first has no number.
 #[must_use]
 pub fn numbered(name: &str, nth: u32) -> String {
     if nth <= 1 { name.to_owned() } else { format!("{name}#{nth}") }
@@ -187,7 +187,7 @@ pub enum StepContent {
 }
 
 impl StepContent {
-    /// Its kind.
+    /// Returns its kind.
     #[must_use]
     pub fn kind(&self) -> StepKind {
         match self {
@@ -198,7 +198,7 @@ impl StepContent {
         }
     }
 
-    /// What is stored as its result.
+    /// Returns what is stored as its result.
     #[must_use]
     pub fn result(&self) -> Option<Cow<'_, Json>> {
         match self {
@@ -266,7 +266,7 @@ pub struct StepRow {
 }
 
 impl StepRow {
-    /// The children of a call.
+    /// Returns the children of a call.
     #[must_use]
     pub fn children(&self) -> Vec<TaskId> {
         match (&self.result, self.kind) {
@@ -402,7 +402,7 @@ impl SignalStatus {
         Self::NotFound,
     ];
 
-    /// Its token, as in JSON and SQL.
+    /// Returns its token, as in JSON and SQL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -415,13 +415,13 @@ impl SignalStatus {
         }
     }
 
-    /// The one with this token.
+    /// Returns the one with this token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == token)
     }
 
-    /// Whether the signal is stored.
+    /// Returns whether the signal is stored.
     #[must_use]
     pub fn is_accepted(self) -> bool {
         matches!(self, Self::Delivered | Self::Kept)
@@ -452,14 +452,14 @@ pub struct ChildOutcome {
     pub error: Option<TaskError>,
 }
 
-/// The retry number that decides about a failed attempt: retries begin anew after an
+/// Returns the retry number that decides about a failed attempt: retries begin anew after an
 /// attempt that recorded a step.
 #[must_use]
 pub fn retry_number_after(progress: bool, retry_number: u32, rule: &RetryRule) -> u32 {
     if progress && rule.restart_after_progress { 0 } else { retry_number }
 }
 
-/// Whether the parent of a task with this context waits for its end.
+/// Returns whether the parent of a task with this context waits for its end.
 ///
 /// Most contexts are `{}`, so this costs next to nothing.
 #[must_use]
@@ -467,13 +467,13 @@ pub fn is_awaited(context: &Json) -> bool {
     has_field(context, AWAITED)
 }
 
-/// Whether a task with this context was created with recorded steps.
+/// Returns whether a task with this context was created with recorded steps.
 #[must_use]
 pub fn has_kept_steps(context: &Json) -> bool {
     has_field(context, KEPT_STEPS)
 }
 
-/// Whether a task with this context depends on others.
+/// Returns whether a task with this context depends on others.
 #[must_use]
 pub fn is_dependent(context: &Json) -> bool {
     has_field(context, DEPENDENT)

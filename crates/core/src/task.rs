@@ -94,8 +94,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
         TaskOptions::default()
     }
 
-    /// The uniqueness of a task of this class, if any: called with its parameters
-    /// at every creation.
+    /// Returns the uniqueness of a task of this class, if any: called with its parameters at every
+    /// creation.
     #[must_use]
     fn unique(&self) -> Option<Unique> {
         None
@@ -269,7 +269,7 @@ impl TaskOptions {
         self.limit(LimitOptions::rate(rate))
     }
 
-    /// The options of a class that is a Rust type, with its secrets.
+    /// Returns the options of a class that is a Rust type, with its secrets.
     #[must_use]
     pub fn of<T: Task>() -> Self {
         let mut options = T::options();
@@ -446,7 +446,7 @@ pub enum InvalidTask {
 }
 
 impl NewTask {
-    /// A task of a class that is known only by name.
+    /// Creates a task of a class that is known only by name.
     pub fn new(class: impl Into<String>, parameters: Json) -> Result<Self, InvalidTask> {
         let class = check_name("class", class.into())?;
         let parameters = parameters
@@ -463,7 +463,7 @@ impl NewTask {
         })
     }
 
-    /// A task of a class that is a Rust type, with the options of its class.
+    /// Creates a task of a class that is a Rust type, with the options of its class.
     pub fn of<T: Task>(task: &T) -> Result<Self, InvalidTask> {
         let parameters = Json::encode_parameters(task)
             .map_err(|why| InvalidTask::Parameters { class: T::CLASS.to_owned(), why })?;
@@ -599,7 +599,7 @@ impl NewTask {
         Ok(())
     }
 
-    /// Whether it can be stored, after code has set its fields directly.
+    /// Checks whether it can be stored, after code has set its fields directly.
     pub fn check(&self) -> Result<(), InvalidTask> {
         let class = check_name("class", self.class.clone())?;
         check_name("queue", self.queue.clone())?;

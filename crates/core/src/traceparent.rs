@@ -25,32 +25,32 @@ pub struct InvalidTraceparent {
 }
 
 impl Traceparent {
-    /// A span by its trace, its own id and its flags; `None` if an id is zero, which
-    /// means "no span".
+    /// Returns a span by its trace, its own id and its flags; `None` if an id is zero, which means
+    /// "no span".
     #[must_use]
     pub fn new(trace_id: u128, span_id: u64, flags: u8) -> Option<Self> {
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, flags })
     }
 
-    /// The trace.
+    /// Returns the trace.
     #[must_use]
     pub fn trace_id(self) -> u128 {
         self.trace_id
     }
 
-    /// The span.
+    /// Returns the span.
     #[must_use]
     pub fn span_id(self) -> u64 {
         self.span_id
     }
 
-    /// The flags; bit 0 says that the trace is recorded.
+    /// Returns the flags; bit 0 says that the trace is recorded.
     #[must_use]
     pub fn flags(self) -> u8 {
         self.flags
     }
 
-    /// The current span of this thread, if [`set_current_span`] was called.
+    /// Returns the current span of this thread, if [`set_current_span`] was called.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT_SPAN.get().and_then(|current| current())

@@ -87,7 +87,7 @@ impl Unique {
         self
     }
 
-    /// Whether it can be stored.
+    /// Checks whether it can be stored.
     pub fn check(&self) -> Result<(), InvalidTask> {
         if !(1..=KEY_BYTES_MAX).contains(&self.key.len()) || self.key.contains('\0') {
             return Err(InvalidTask::Key { bytes: self.key.len() });
@@ -133,7 +133,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether a task conflicts.
+    /// Returns whether a task conflicts.
     #[must_use]
     pub fn covers(self, status: TaskStatus, age: Duration) -> bool {
         match self {
@@ -166,7 +166,7 @@ impl OnConflict {
     pub const ALL: [Self; 4] =
         [Self::Keep, Self::Replace, Self::ReplaceParameters, Self::ReplaceTime];
 
-    /// The token in SQL.
+    /// Returns the token in SQL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -177,19 +177,19 @@ impl OnConflict {
         }
     }
 
-    /// Whether a task in this status is changed.
+    /// Returns whether a task in this status is changed.
     #[must_use]
     pub fn changes(self, status: TaskStatus) -> bool {
         self != Self::Keep && status == TaskStatus::Waiting
     }
 
-    /// Whether it replaces the parameters.
+    /// Returns whether it replaces the parameters.
     #[must_use]
     pub fn takes_parameters(self) -> bool {
         matches!(self, Self::Replace | Self::ReplaceParameters)
     }
 
-    /// Whether it replaces the time.
+    /// Returns whether it replaces the time.
     #[must_use]
     pub fn takes_time(self) -> bool {
         matches!(self, Self::Replace | Self::ReplaceTime)
@@ -231,7 +231,7 @@ pub enum Creation {
 }
 
 impl Creation {
-    /// The task that was created, kept or changed.
+    /// Returns the task that was created, kept or changed.
     #[must_use]
     pub fn id(self) -> TaskId {
         match self {
@@ -239,7 +239,7 @@ impl Creation {
         }
     }
 
-    /// Whether a task was created.
+    /// Returns whether a task was created.
     #[must_use]
     pub fn is_new(self) -> bool {
         matches!(self, Self::Created(_))
@@ -252,7 +252,7 @@ impl From<Creation> for TaskId {
     }
 }
 
-/// The key that a task was created with, from its context.
+/// Returns the key that a task was created with, from its context.
 #[must_use]
 pub fn key_of(context: &Json) -> Option<String> {
     let context: serde_json::Map<String, serde_json::Value> = context.decode().ok()?;

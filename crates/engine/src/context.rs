@@ -84,63 +84,63 @@ pub(crate) struct OnDemand {
 }
 
 impl<S> Context<S> {
-    /// The application's state: what [`TaskEngine::engine`] got.
+    /// Returns the application's state: what [`TaskEngine::engine`] got.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// The task.
+    /// Returns the task.
     #[must_use]
     pub fn task_id(&self) -> TaskId {
         self.id.task_id
     }
 
-    /// The number of this attempt, from 1.
+    /// Returns the number of this attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> i32 {
         self.id.attempt
     }
 
-    /// How many retries have been used before this attempt.
+    /// Returns how many retries have been used before this attempt.
     #[must_use]
     pub fn retry_number(&self) -> u32 {
         self.retry_number
     }
 
-    /// The class of the task.
+    /// Returns the class of the task.
     #[must_use]
     pub fn class(&self) -> &str {
         &self.class
     }
 
-    /// The context of the task, with its correlation id.
+    /// Returns the context of the task, with its correlation id.
     #[must_use]
     pub fn context(&self) -> &Json {
         let seen = || with_correlation(&self.context, self.correlation_id());
         self.on_demand().context.get_or_init(seen)
     }
 
-    /// The correlation id of the task's flow: set by its creator, or the id of the
-    /// first task of the flow.
+    /// Returns the correlation id of the task's flow: set by its creator, or the id of the first
+    /// task of the flow.
     #[must_use]
     pub fn correlation_id(&self) -> &str {
         &self.origin().correlation_id
     }
 
-    /// The task that created this one, if one did.
+    /// Returns the task that created this one, if one did.
     #[must_use]
     pub fn parent_id(&self) -> Option<TaskId> {
         self.origin().parent_id
     }
 
-    /// Where the task comes from.
+    /// Returns where the task comes from.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         self.on_demand().origin.get_or_init(|| Origin::of(self.id.task_id, &self.context))
     }
 
-    /// Values that hooks have added for this execution, by type.
+    /// Returns values that hooks have added for this execution, by type.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         self.on_demand().extensions.get_or_init(Extensions::default)
@@ -150,7 +150,7 @@ impl<S> Context<S> {
         self.on_demand.get_or_init(Box::default)
     }
 
-    /// The worker that runs this.
+    /// Returns the worker that runs this.
     #[must_use]
     pub fn worker(&self) -> i32 {
         self.worker
@@ -163,7 +163,7 @@ impl<S> Context<S> {
         self.tasks().create(task)
     }
 
-    /// The tasks of the engine's database.
+    /// Returns the tasks of the engine's database.
     ///
     /// Tasks that are created here are children of this task.
     #[must_use]
@@ -190,8 +190,8 @@ impl<S> Context<S> {
         transaction.complete(self.completion(result))
     }
 
-    /// What [`complete_in`](Self::complete_in) writes, for other drivers: pass it to the store's
-    /// crate, or on PostgreSQL to the SQL function `task_engine.complete_attempt`.
+    /// Returns what [`complete_in`](Self::complete_in) writes, for other drivers: pass it to the
+    /// store's crate, or on PostgreSQL to the SQL function `task_engine.complete_attempt`.
     ///
     /// From here on the attempt fails unless its completion commits.
     pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
@@ -200,8 +200,8 @@ impl<S> Context<S> {
         Ok(self.handle.completion(result))
     }
 
-    /// Whether the attempt should end: a user cancelled the task, its time limit is exceeded, or
-    /// the engine must stop.
+    /// Returns whether the attempt should end: a user cancelled the task, its time limit is
+    /// exceeded, or the engine must stop.
     ///
     /// Asynchronous code is dropped soon after; blocking code must check this.
     #[must_use]
@@ -214,7 +214,8 @@ impl<S> Context<S> {
         self.cancelled.cancelled().await;
     }
 
-    /// A text without the secret parameters of the task, for output of the handler elsewhere.
+    /// Returns a text without the secret parameters of the task, for output of the handler
+    /// elsewhere.
     ///
     /// Errors, log and progress are redacted by the engine.
     #[must_use]

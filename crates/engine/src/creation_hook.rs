@@ -39,7 +39,7 @@ pub trait CreationHook: Send + Sync + 'static {
     /// Changes the task, or refuses it: then nothing of the call is created.
     fn creating(&self, task: &mut NewTask) -> Result<(), Refusal>;
 
-    /// Its name in messages.
+    /// Returns its name in messages.
     ///
     /// Default: the name of its type.
     fn name(&self) -> &str {

@@ -13,7 +13,8 @@ use task_engine_store::error::StoreError;
 use crate::context::Context;
 
 impl<S> Context<S> {
-    /// The result of a task that this one depends on: by its name in the flow, or by its id.
+    /// Returns the result of a task that this one depends on: by its name in the flow, or by its
+    /// id.
     ///
     /// It is read from that task, not copied.
     ///
@@ -42,8 +43,8 @@ impl<S> Context<S> {
         }
     }
 
-    /// All tasks that this one depends on, in the order of their ids: how they ended, with their
-    /// results and errors.
+    /// Returns all tasks that this one depends on, in the order of their ids: how they ended, with
+    /// their results and errors.
     ///
     /// For tasks that run after an end or a failure.
     ///
@@ -67,7 +68,7 @@ impl<S> Context<S> {
         self.read_dependencies(&rows).await
     }
 
-    /// Whether this task depends on others.
+    /// Returns whether this task depends on others.
     ///
     /// Reads nothing.
     #[must_use]
@@ -134,7 +135,7 @@ pub struct EndedDependency {
 }
 
 impl EndedDependency {
-    /// The decoded result.
+    /// Returns the decoded result.
     pub fn result<R: DeserializeOwned>(&self) -> Result<R, DependencyError> {
         let task = named(self.id, self.name.as_deref());
         let Some(result) = &self.result else {

@@ -69,8 +69,7 @@ impl fmt::Debug for EngineError {
 }
 
 impl EngineError {
-    /// What happened, without the advice for Rust callers: the command line has its
-    /// own.
+    /// Returns what happened, without the advice for Rust callers: the command line has its own.
     #[doc(hidden)]
     #[must_use]
     pub fn without_advice(&self) -> String {

@@ -64,7 +64,7 @@ enum FailureTrace {
 }
 
 impl Failure {
-    /// A failure that must not be retried.
+    /// Creates a failure that must not be retried.
     #[must_use]
     #[track_caller]
     pub fn no_retry(error: impl Into<Self>) -> Self {
@@ -73,8 +73,8 @@ impl Failure {
         failure
     }
 
-    /// A failure that is retried after this wait instead of the rule's, if the
-    /// rule still allows a retry.
+    /// Creates a failure that is retried after this wait instead of the rule's, if the rule still
+    /// allows a retry.
     #[must_use]
     #[track_caller]
     pub fn retry_after(error: impl Into<Self>, wait: Duration) -> Self {
@@ -142,7 +142,7 @@ impl Failure {
         failure
     }
 
-    /// A failure with this name and message.
+    /// Creates a failure with this name and message.
     #[must_use]
     #[track_caller]
     pub fn named(exception: impl Into<String>, message: impl Into<String>) -> Self {
@@ -161,7 +161,7 @@ impl Failure {
         self
     }
 
-    /// What kind of error: its type, or the name given to [`named`](Self::named).
+    /// Returns what kind of error: its type, or the name given to [`named`](Self::named).
     #[must_use]
     pub fn exception(&self) -> &str {
         &self.exception
@@ -187,7 +187,7 @@ impl Failure {
         }
     }
 
-    /// The message, with its causes.
+    /// Returns the message, with its causes.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

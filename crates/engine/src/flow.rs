@@ -50,7 +50,7 @@ impl FlowTasks {
         Self { correlation_id: created.correlation_id, ids }
     }
 
-    /// The id of the task with this name.
+    /// Returns the id of the task with this name.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<TaskId> {
         self.ids.get(name).copied()
@@ -126,7 +126,7 @@ impl TaskEngine {
         X::map(created, |created| Ok(FlowTasks::of(names, created?)))
     }
 
-    /// The flow or batch with this correlation id, and how many of its tasks are in which
+    /// Returns the flow or batch with this correlation id, and how many of its tasks are in which
     /// status; `None` if none was created with it.
     ///
     /// ```no_run
@@ -148,7 +148,7 @@ impl TaskEngine {
         Ok(self.store().flows(&query).await?.into_iter().next())
     }
 
-    /// A flow as it would be created here, for a store or a driver that is called directly:
+    /// Returns a flow as it would be created here, for a store or a driver that is called directly:
     /// checked, with parent, correlation id and span, and with the changes of the hooks.
     pub fn prepare_flow(&self, flow: impl Into<Flow>) -> Result<NewFlow, CreateError> {
         self.prepared_flow(flow.into().resolve()?)

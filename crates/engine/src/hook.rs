@@ -54,7 +54,7 @@ use crate::panic::Guarded;
 /// }
 /// ```
 pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
-    /// Its name in errors and logs.
+    /// Returns its name in errors and logs.
     ///
     /// Default: the name of its type.
     fn name(&self) -> Cow<'static, str> {
@@ -63,7 +63,8 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
         path.rsplit("::").next().unwrap_or(path).into()
     }
 
-    /// How long `before`, `around` (without what is inside of it) and `after` may take, each.
+    /// Returns how long `before`, `around` (without what is inside of it) and `after` may take,
+    /// each.
     ///
     /// Code that blocks its thread cannot be stopped by this.
     fn time_limit(&self) -> Duration {

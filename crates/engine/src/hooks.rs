@@ -33,7 +33,7 @@ impl Extensions {
         self.values().insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
     }
 
-    /// The value of this type, if there is one.
+    /// Returns the value of this type, if there is one.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let (_, value) = self.values().get(&TypeId::of::<T>())?.clone();

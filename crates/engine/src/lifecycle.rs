@@ -30,7 +30,7 @@ pub struct RunningEngine {
 }
 
 impl RunningEngine {
-    /// The name that it registered with.
+    /// Returns the name that it registered with.
     #[must_use]
     pub fn instance(&self) -> &str {
         &self.instance

@@ -95,8 +95,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of a program waits for its last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A layer for the application's subscriber that exports its spans, to the
-/// collector at this address (`http://localhost:4318` if `None`).
+/// Returns a layer for the application's subscriber that exports its spans, to the collector at
+/// this address (`http://localhost:4318` if `None`).
 ///
 /// ```no_run
 /// use tracing_subscriber::prelude::*;

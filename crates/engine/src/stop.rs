@@ -29,7 +29,7 @@ impl Default for StopHandle {
 }
 
 impl StopHandle {
-    /// A handle for an engine that is yet to be made.
+    /// Creates a handle for an engine that is yet to be made.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -68,7 +68,7 @@ impl StopHandle {
         self.watch().reached(Phase::Draining).await;
     }
 
-    /// Whether a stop is requested.
+    /// Returns whether a stop is requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.phase.borrow() > Phase::Running

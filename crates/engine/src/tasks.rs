@@ -91,7 +91,7 @@ impl TaskEngine {
         Ok(Self { pool: Some(Arc::new(pool)), ..Self::new(store) })
     }
 
-    /// The tasks of a store that was opened before: a `PgStore`, an `SqliteStore`, or
+    /// Returns the tasks of a store that was opened before: a `PgStore`, an `SqliteStore`, or
     /// another implementation of [`Store`].
     #[must_use]
     pub fn new(store: impl Into<Arc<dyn Store>>) -> Self {
@@ -120,24 +120,24 @@ impl TaskEngine {
         self.store.migrate().await
     }
 
-    /// An engine for these tasks, with the application's state: see [`Engine`].
+    /// Returns an engine for these tasks, with the application's state: see [`Engine`].
     #[cfg(feature = "engine")]
     pub fn engine<S: Send + Sync + 'static>(&self, state: S) -> Engine<S> {
         Engine::new(self.clone(), state)
     }
 
-    /// The store, for everything that is not here: statistics, searches, repair.
+    /// Returns the store, for everything that is not here: statistics, searches, repair.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Everything about one task; `None` if it does not exist.
+    /// Returns everything about one task; `None` if it does not exist.
     pub async fn get(&self, id: TaskId) -> Result<Option<TaskDetails>, StoreError> {
         self.store.task(id).await
     }
 
-    /// A page of tasks, newest first.
+    /// Returns a page of tasks, newest first.
     pub async fn list(&self, filter: &TaskListQuery) -> Result<Vec<TaskRow>, StoreError> {
         self.store.tasks(filter).await
     }
@@ -159,7 +159,7 @@ impl TaskEngine {
         Create::new(self, NewTask::of(&task))
     }
 
-    /// The schedules of the store.
+    /// Returns the schedules of the store.
     #[must_use]
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules::of(&*self.store)
@@ -210,7 +210,7 @@ impl TaskEngine {
         Ok(task)
     }
 
-    /// Tasks as they would be created here, for a driver that [`Transaction`] does not
+    /// Returns tasks as they would be created here, for a driver that [`Transaction`] does not
     /// support: with parent, correlation id and span, and with the changes of the hooks.
     pub fn prepare(&self, tasks: Vec<NewTask>) -> Result<Vec<NewTask>, CreateError> {
         self.prepare_under(Traceparent::current(), tasks)

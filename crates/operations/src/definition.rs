@@ -34,7 +34,7 @@ pub const TASK_FIELDS: [&str; 13] = [
     "limits",
 ];
 
-/// The task of an object with these fields.
+/// Returns the task of an object with these fields.
 ///
 /// Those that it does not have count as missing.
 pub fn task(object: &Object<'_>) -> Result<NewTask, InvalidField> {

@@ -79,7 +79,7 @@ pub async fn list(
     Ok(FlowsPage { flows, next })
 }
 
-/// The stored row of a flow, if it was created as such.
+/// Returns the stored row of a flow, if it was created as such.
 pub async fn find(store: &dyn Store, correlation_id: &str) -> Result<Option<FlowRow>, StoreError> {
     let query = FlowsQuery {
         correlation_id: Some(correlation_id.to_owned()),
@@ -108,7 +108,7 @@ pub struct FlowDetails {
 }
 
 impl FlowDetails {
-    /// How many of its tasks are in which status.
+    /// Returns how many of its tasks are in which status.
     #[must_use]
     pub fn counts(&self) -> FlowCounts {
         let mut counts = FlowCounts { and_more: self.and_more, ..FlowCounts::default() };
@@ -118,7 +118,7 @@ impl FlowDetails {
         counts
     }
 
-    /// Its state.
+    /// Returns its state.
     #[must_use]
     pub fn state(&self) -> FlowState {
         self.counts().state()
@@ -183,7 +183,7 @@ pub async fn read(
     }))
 }
 
-/// What these tasks depend on, in bounded statements; `limit` rows at most.
+/// Returns what these tasks depend on, in bounded statements; `limit` rows at most.
 pub async fn dependencies(
     store: &dyn Store,
     tasks: &[TaskId],
@@ -267,7 +267,7 @@ impl TaskRelations {
         })
     }
 
-    /// Whether it depends on no task, and no task on it.
+    /// Returns whether it depends on no task, and no task on it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dependencies.is_empty() && self.dependents.is_empty()

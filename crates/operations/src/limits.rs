@@ -65,7 +65,7 @@ impl LimitEdit {
         }
     }
 
-    /// Whether it names no option.
+    /// Returns whether it names no option.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         Self { target: None, ..self.clone() } == Self::default()
@@ -200,7 +200,7 @@ impl Operator {
     }
 }
 
-/// The limit of this name.
+/// Returns the limit of this name.
 pub async fn find(store: &dyn Store, name: &str) -> Result<LimitRow, OperationError> {
     let mut rows = store.limits().await?;
     match rows.iter().position(|row| row.limit.name == name) {

@@ -30,7 +30,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// An actor of this name and role.
+    /// Creates an actor of this name and role.
     #[must_use]
     pub fn new(name: impl Into<String>, role: Role) -> Self {
         Self { name: name.into(), role }
@@ -126,7 +126,7 @@ impl OperationError {
         Self::Invalid { pointer: String::new(), message: message.into() }
     }
 
-    /// A placeholder for a secret where there is none, in the parameters at `pointer`.
+    /// Creates a placeholder for a secret where there is none, in the parameters at `pointer`.
     #[must_use]
     pub fn placeholder(pointer: &str, found: &UnexpectedPlaceholder) -> Self {
         Self::Invalid { pointer: format!("{pointer}{}", found.pointer), message: found.to_string() }
@@ -155,7 +155,7 @@ impl OperationError {
 }
 
 impl AuditedOperation {
-    /// An action like `tasks.retry`, and its target: a task, a filter, a name.
+    /// Creates an action like `tasks.retry`, and its target: a task, a filter, a name.
     pub fn new(action: &'static str, target: impl Into<String>) -> Self {
         Self { action, target: target.into(), detail: json!({}) }
     }
@@ -184,7 +184,7 @@ impl Operator {
         self
     }
 
-    /// The actor.
+    /// Returns the actor.
     #[must_use]
     pub fn actor(&self) -> &Actor {
         &self.actor

@@ -13,7 +13,7 @@ use crate::tasks::ProgressCallback;
 /// So many are deleted in one transaction.
 const BATCH: u32 = 1000;
 
-/// The tasks that `prune` deletes, as text.
+/// Returns the tasks that `prune` deletes, as text.
 #[must_use]
 pub fn old_tasks_text(status: TaskStatus, age: Duration) -> String {
     format!("{status} tasks that ended at least {} ago", span(age))

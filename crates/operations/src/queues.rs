@@ -46,7 +46,7 @@ impl Operator {
     }
 }
 
-/// Whether a queue has tasks, or a live engine that serves it.
+/// Returns whether a queue has tasks, or a live engine that serves it.
 pub async fn is_known(store: &dyn Store, name: &str) -> Result<bool, StoreError> {
     let has_tasks = |queue: &QueueRow| {
         queue.name == name && queue.due.counted + queue.later.counted + queue.running > 0

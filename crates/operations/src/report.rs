@@ -22,7 +22,7 @@ macro_rules! outcomes {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The token in reports and in the audit.
+            /// Returns the token in reports and in the audit.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $token,)* }
@@ -39,7 +39,7 @@ macro_rules! outcomes {
                 match self { $(Self::$name => outcomes!(@many $($many)?),)* }
             }
 
-            /// Whether something was changed.
+            /// Returns whether something was changed.
             #[must_use]
             pub const fn kind(self) -> OutcomeKind {
                 match self { $(Self::$name => OutcomeKind::$kind,)* }
@@ -181,13 +181,13 @@ outcomes! {
 }
 
 impl OperationOutcome {
-    /// The outcome of this token.
+    /// Returns the outcome of this token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|outcome| outcome.as_str() == token)
     }
 
-    /// How many tasks had this outcome, like "3 tasks were cancelled".
+    /// Returns how many tasks had this outcome, like "3 tasks were cancelled".
     ///
     /// Without a number if it is not about tasks.
     #[must_use]
@@ -262,20 +262,20 @@ impl OperationReport {
         self.tasks.push(task);
     }
 
-    /// Whether this outcome is among them.
+    /// Returns whether this outcome is among them.
     #[must_use]
     pub fn has(&self, outcome: OperationOutcome) -> bool {
         self.counts.contains_key(&outcome)
     }
 
-    /// How many outcomes there are.
+    /// Returns how many outcomes there are.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 }
 
-/// An entry of the audit as a sentence.
+/// Returns an entry of the audit as a sentence.
 #[must_use]
 pub fn audit_sentence(entry: &AuditEntry) -> String {
     let detail: serde_json::Value = entry.detail.decode().unwrap_or_default();

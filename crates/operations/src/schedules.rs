@@ -118,7 +118,7 @@ impl Operator {
     }
 }
 
-/// The outcome of creating one task.
+/// Returns the outcome of creating one task.
 #[must_use]
 pub fn creation_outcome(creation: &Creation) -> OperationOutcome {
     match creation {

@@ -52,7 +52,7 @@ pub struct PublishedSchema {
 }
 
 impl PublishedSchema {
-    /// Why the schema cannot be used, if it cannot.
+    /// Returns why the schema cannot be used, if it cannot.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         compiled(&self.schema).as_ref().as_ref().err().cloned()
@@ -60,7 +60,7 @@ impl PublishedSchema {
 }
 
 impl Schemas {
-    /// The schemas of the live ones of these engines.
+    /// Returns the schemas of the live ones of these engines.
     ///
     /// The newest engine comes first.
     #[must_use]
@@ -82,25 +82,25 @@ impl Schemas {
         Self(classes)
     }
 
-    /// The classes that have schemas.
+    /// Returns the classes that have schemas.
     pub fn classes(&self) -> impl Iterator<Item = (&str, &[PublishedSchema])> {
         self.0.iter().map(|(class, schemas)| (class.as_str(), schemas.as_slice()))
     }
 
-    /// The schemas of a class; several during a deployment.
+    /// Returns the schemas of a class; several during a deployment.
     #[must_use]
     pub fn of_class(&self, class: &str) -> &[PublishedSchema] {
         self.0.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// The newest schema of a class that can be used.
+    /// Returns the newest schema of a class that can be used.
     #[must_use]
     pub fn newest(&self, class: &str) -> Option<&Schema> {
         let usable = self.of_class(class).iter().find(|one| one.error().is_none());
         usable.map(|one| &one.schema)
     }
 
-    /// Why schemas of a class cannot be used, as sentences.
+    /// Returns why schemas of a class cannot be used, as sentences.
     #[must_use]
     pub fn warnings(&self, class: &str) -> Vec<String> {
         let unusable = self.of_class(class).iter().filter_map(|one| Some((one.error()?, one)));
@@ -189,7 +189,7 @@ impl Operator {
 }
 
 impl InvalidParameters {
-    /// The error of a request; `pointer` is the task in it.
+    /// Returns the error of a request; `pointer` is the task in it.
     #[must_use]
     pub fn at(self, pointer: &str) -> OperationError {
         OperationError::Parameters {

@@ -143,13 +143,13 @@ impl TaskOperation {
         }
     }
 
-    /// The operation of this name.
+    /// Returns the operation of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.as_str() == name)
     }
 
-    /// Its name in the audit.
+    /// Returns its name in the audit.
     #[must_use]
     pub const fn action(self) -> &'static str {
         match self {
@@ -160,13 +160,13 @@ impl TaskOperation {
         }
     }
 
-    /// The role that it needs.
+    /// Returns the role that it needs.
     #[must_use]
     pub fn needs(self) -> Role {
         if self == Self::Delete { Role::Admin } else { Role::Operator }
     }
 
-    /// The statuses that a filter selects if it names none.
+    /// Returns the statuses that a filter selects if it names none.
     #[must_use]
     pub const fn default_statuses(self) -> &'static [TaskStatus] {
         use TaskStatus::{Cancelled, Failed, Running, Stopped, Waiting};
@@ -177,7 +177,7 @@ impl TaskOperation {
         }
     }
 
-    /// What to know before it is confirmed.
+    /// Returns what to know before it is confirmed.
     #[must_use]
     pub const fn consequence(self) -> &'static str {
         match self {
@@ -196,7 +196,7 @@ impl TaskOperation {
         }
     }
 
-    /// A filter with the default statuses, if it names none.
+    /// Returns a filter with the default statuses, if it names none.
     #[must_use]
     pub fn selected_by(self, filter: Filter) -> Filter {
         if filter.has_status() { filter } else { filter.and_status(self.default_statuses()) }

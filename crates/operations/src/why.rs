@@ -401,7 +401,7 @@ pub(crate) fn queue_position_query(
     query
 }
 
-/// The reasons for the status of a task, the most important first.
+/// Returns the reasons for the status of a task, the most important first.
 ///
 /// Never empty.
 #[must_use]
@@ -582,7 +582,7 @@ fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
     Some(rule.retry.with(&own).maximum)
 }
 
-/// Why no live engine would ever take such a task, if so.
+/// Returns why no live engine would ever take such a task, if so.
 #[must_use]
 pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Option<Reason> {
     let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();

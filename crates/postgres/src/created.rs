@@ -15,7 +15,8 @@ use crate::schema::Schema;
 const CREATED: &str = statement(include_str!("../sql/testing/created.sql"), "created");
 
 impl Schema {
-    /// The tasks of a class that this transaction has created, oldest first, with tokio-postgres.
+    /// Returns the tasks of a class that this transaction has created, oldest first, with
+    /// tokio-postgres.
     ///
     /// Outside of a transaction nothing is uncommitted.
     pub async fn created_in(

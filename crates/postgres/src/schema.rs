@@ -30,7 +30,7 @@ impl fmt::Display for Schema {
 }
 
 impl Schema {
-    /// A schema by its name: lower-case letters, digits and `_`, at most 40.
+    /// Creates a schema by its name: lower-case letters, digits and `_`, at most 40.
     pub fn named(name: &str) -> Result<Self, StoreError> {
         let fine = (1..=40).contains(&name.len())
             && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
@@ -44,7 +44,7 @@ impl Schema {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

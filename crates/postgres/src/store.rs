@@ -59,7 +59,7 @@ impl PgStore {
         Self::connect_for(url, schema, Purpose::Watch).await
     }
 
-    /// A store that connects when it is first used.
+    /// Creates a store that connects when it is first used.
     pub fn connect_lazily(url: &str) -> Result<Self, StoreError> {
         Self::open(url, Schema::default(), Purpose::Work)
     }
@@ -93,7 +93,7 @@ impl PgStore {
         Box::pin(self.inner.with_time_limit(limit, call))
     }
 
-    /// The schema of the tables, for creation in a transaction of one's own.
+    /// Returns the schema of the tables, for creation in a transaction of one's own.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.inner.schema

@@ -9,7 +9,7 @@ use task_engine_store::error::StoreError;
 use crate::error::explain;
 use crate::moment::timestamp;
 
-/// The tasks of a class that this transaction has created, oldest first.
+/// Returns the tasks of a class that this transaction has created, oldest first.
 ///
 /// Outside of a transaction nothing is uncommitted.
 ///

@@ -49,7 +49,7 @@ pub fn record_step_in(connection: &Connection, step: &NewStep) -> Result<(), Sto
     Err(error)
 }
 
-/// A recorded step, as a transaction of the application sees it.
+/// Returns a recorded step, as a transaction of the application sees it.
 pub fn recorded_step_in(
     connection: &Connection,
     task_id: TaskId,

@@ -52,8 +52,7 @@ impl SqliteStore {
         Self::start(Some(path.to_owned()), location, writer, Some(reader))
     }
 
-    /// A private database that is removed with its last handle: for experiments and
-    /// tests.
+    /// Creates a private database that is removed with its last handle: for experiments and tests.
     pub fn open_in_memory() -> Result<Self, StoreError> {
         let location: Arc<str> = "sqlite::memory:".into();
         let connection = connection::open_in_memory(&location)?;

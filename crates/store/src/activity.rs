@@ -186,7 +186,7 @@ impl EndingRow {
         AttemptId { task_id: self.task_id, attempt: self.attempt }
     }
 
-    /// How long it ran.
+    /// Returns how long it ran.
     #[must_use]
     pub fn lasted(&self) -> Option<Duration> {
         let started = self.started_at?;

@@ -53,13 +53,13 @@ pub struct AuditFilter {
 }
 
 impl AuditFilter {
-    /// The newest entries.
+    /// Returns the newest entries.
     #[must_use]
     pub fn newest(limit: u32) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// Whether it leaves out any entries but those of other pages.
+    /// Returns whether it leaves out any entries but those of other pages.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         *self != Self { before: self.before, limit: self.limit, ..Self::default() }
@@ -95,7 +95,7 @@ impl AuditOutcome {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Started, Self::Done, Self::Refused, Self::Failed];
 
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -181,7 +181,7 @@ impl From<InvalidAuditEntry> for StoreError {
 }
 
 impl NewAuditEntry {
-    /// An operation that is about to run.
+    /// Creates an operation that is about to run.
     ///
     /// `action` is a token like `tasks.retry`; `target` is an id, a filter, the name of a queue.
     ///
@@ -225,43 +225,43 @@ impl NewAuditEntry {
         Self { outcome, of: Some(of), detail, ..self.clone() }
     }
 
-    /// The user or program.
+    /// Returns the user or program.
     #[must_use]
     pub fn actor(&self) -> &str {
         &self.actor
     }
 
-    /// The action.
+    /// Returns the action.
     #[must_use]
     pub fn action(&self) -> &str {
         &self.action
     }
 
-    /// Its target.
+    /// Returns its target.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The reason, if one was given.
+    /// Returns the reason, if one was given.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// An object: counts, values before and after.
+    /// Returns an object: counts, values before and after.
     #[must_use]
     pub fn detail(&self) -> &Json {
         &self.detail
     }
 
-    /// The outcome.
+    /// Returns the outcome.
     #[must_use]
     pub fn outcome(&self) -> AuditOutcome {
         self.outcome
     }
 
-    /// The entry of its start.
+    /// Returns the entry of its start.
     #[must_use]
     pub fn of(&self) -> Option<i64> {
         self.of

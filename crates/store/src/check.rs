@@ -81,7 +81,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The token.
+    /// Returns the token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -119,13 +119,13 @@ impl Check {
         Self { name, verdict, message, remedy }
     }
 
-    /// Its title, for people.
+    /// Returns its title, for people.
     #[must_use]
     pub fn title(&self) -> String {
         self.name.replace('_', " ")
     }
 
-    /// The findings of `OperatorStore::verify`.
+    /// Returns the findings of `OperatorStore::verify`.
     #[must_use]
     pub fn of_ledger(violations: &[Violation]) -> Self {
         const NAME: &str = "ledger";

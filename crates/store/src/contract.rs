@@ -51,7 +51,7 @@ impl<S> Store for S where
 
 /// What every user of a store needs: its location, its schema and its end.
 pub trait StoreBase: fmt::Debug + Send + Sync + 'static {
-    /// Where this is, without secrets: for logs and messages.
+    /// Returns where this is, without secrets: for logs and messages.
     fn location(&self) -> String;
 
     /// Creates or upgrades the schema.
@@ -59,10 +59,10 @@ pub trait StoreBase: fmt::Debug + Send + Sync + 'static {
     /// Returns the applied migrations.
     fn migrate(&self) -> StoreFuture<'_, Vec<String>>;
 
-    /// The version of the schema, and the one this program needs.
+    /// Returns the version of the schema, and the one this program needs.
     fn schema_version(&self) -> StoreFuture<'_, SchemaVersion>;
 
-    /// The schema that the tables are in, or the prefix of their names: for statements in a
+    /// Returns the schema that the tables are in, or the prefix of their names: for statements in a
     /// transaction of the application.
     fn schema_name(&self) -> &str {
         "task_engine"
@@ -88,7 +88,7 @@ pub struct SchemaVersion {
 }
 
 impl SchemaVersion {
-    /// Whether this program can use the schema.
+    /// Checks whether this program can use the schema.
     ///
     /// It can use newer ones: migrations remove nothing that the version before needs, so that an
     /// engine can restart in the middle of an upgrade.

@@ -405,7 +405,7 @@ pub fn compact(text: &str) -> Json {
 }
 
 impl TaskRecord {
-    /// The status that follows from the fields of the record.
+    /// Returns the status that follows from the fields of the record.
     #[must_use]
     pub fn place(&self) -> Option<TaskStatus> {
         match (&self.waiting, &self.running, self.executions.last()) {
@@ -416,7 +416,7 @@ impl TaskRecord {
         }
     }
 
-    /// The error for a task that cannot be exported, because it is lost.
+    /// Returns the error for a task that cannot be exported, because it is lost.
     #[must_use]
     pub fn nowhere(&self) -> crate::error::StoreError {
         crate::error::StoreError::Refused(format!(
@@ -425,7 +425,7 @@ impl TaskRecord {
         ))
     }
 
-    /// The line of this task.
+    /// Returns the line of this task.
     ///
     /// If its parameters or its context are beyond the limits of [`Json`], no store would accept
     /// them: the task is left out and the line has the reason. Such results, errors and payloads
@@ -517,7 +517,7 @@ impl TaskRecord {
         self.running.is_some_and(|r| r.attempt == attempt)
     }
 
-    /// The key in its context.
+    /// Returns the key in its context.
     #[must_use]
     pub fn unique_key(&self) -> Option<String> {
         #[derive(Deserialize)]
@@ -536,7 +536,7 @@ pub struct ExportFilter {
 }
 
 impl ExportFilter {
-    /// Whether the filter includes tasks of this status.
+    /// Returns whether the filter includes tasks of this status.
     #[must_use]
     pub fn wants(&self, status: TaskStatus) -> bool {
         self.statuses.is_empty() || self.statuses.contains(&status)

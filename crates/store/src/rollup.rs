@@ -77,7 +77,7 @@ pub struct RollupCounts {
 }
 
 impl RollupCounts {
-    /// The number of ended attempts.
+    /// Returns the number of ended attempts.
     ///
     /// It grows with every count.
     #[must_use]
@@ -123,13 +123,13 @@ pub struct RollupQuery {
 }
 
 impl RollupQuery {
-    /// The time that is looked at, in seconds.
+    /// Returns the time that is looked at, in seconds.
     #[must_use]
     pub fn over_secs(&self) -> i64 {
         i64::try_from(self.over.min(KEPT).as_secs()).unwrap_or(0)
     }
 
-    /// The length of a step, in seconds.
+    /// Returns the length of a step, in seconds.
     #[must_use]
     pub fn step_secs(&self) -> i64 {
         let minutes = self.step.min(KEPT).as_secs().div_ceil(MINUTE.as_secs()).max(1);
@@ -178,13 +178,13 @@ pub struct ClassTotal {
 }
 
 impl ClassTotal {
-    /// How many attempts have ended.
+    /// Returns how many attempts have ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ok + self.failed + self.other
     }
 
-    /// One total for each class, the busiest first.
+    /// Returns one total for each class, the busiest first.
     ///
     /// Every page, command and endpoint sums rows here, so that they agree.
     #[must_use]
@@ -208,7 +208,7 @@ impl ClassTotal {
     }
 }
 
-/// The counters since the start of the minute that was an hour ago: the same rows for
+/// Returns the counters since the start of the minute that was an hour ago: the same rows for
 /// `stats`, `top`, metrics and the chart of the hour.
 pub async fn last_hour(store: &dyn Store) -> Result<Vec<RollupRow>, StoreError> {
     let hour = Duration::from_secs(3600);

@@ -68,19 +68,19 @@ pub struct ScanPage {
 }
 
 impl Scan {
-    /// The times between which a task was created, as the database's clock is.
+    /// Returns the times between which a task was created, as the database's clock is.
     #[must_use]
     pub fn created_between(&self, now: Timestamp) -> TimeRange {
         between(&self.created, now)
     }
 
-    /// The times between which one of its attempts ended.
+    /// Returns the times between which one of its attempts ended.
     #[must_use]
     pub fn ended_between(&self, now: Timestamp) -> TimeRange {
         between(&self.ended, now)
     }
 
-    /// The task whose own id is the name of the flow, if it is one.
+    /// Returns the task whose own id is the name of the flow, if it is one.
     #[must_use]
     pub fn own_task_of_flow(&self) -> Option<TaskId> {
         match &self.source {

@@ -192,7 +192,7 @@ fn invalid(name: &str, why: InvalidDefinition) -> InvalidSchedule {
     InvalidSchedule { name: name.to_owned(), why }
 }
 
-/// The new state after a declaration; `None` if it does not change.
+/// Returns the new state after a declaration; `None` if it does not change.
 pub fn declare_state(
     name: &str,
     row: Option<&ScheduleRow>,

@@ -41,7 +41,7 @@ impl Role {
     /// All of them, the least first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ pub type TokenHash = [u8; 32];
 pub struct TokenSecret(String);
 
 impl TokenSecret {
-    /// A new one, from the system's random numbers.
+    /// Creates a new one, from the system's random numbers.
     pub fn generate() -> Result<Self, StoreError> {
         let mut bytes = [0; RANDOM_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| {
@@ -92,13 +92,13 @@ impl TokenSecret {
         Ok(Self(text))
     }
 
-    /// The text, to be shown once to its owner.
+    /// Returns the text, to be shown once to its owner.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// The hash that is stored.
+    /// Returns the hash that is stored.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         Sha256::digest(self.0.as_bytes()).into()
@@ -190,31 +190,31 @@ impl NewToken {
         Ok(Self { name, role, hash, expires_in })
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its role.
+    /// Returns its role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The hash that is stored.
+    /// Returns the hash that is stored.
     #[must_use]
     pub fn hash(&self) -> &TokenHash {
         &self.hash
     }
 
-    /// Its lifetime; `None`: unlimited.
+    /// Returns its lifetime; `None`: unlimited.
     #[must_use]
     pub fn expires_in(&self) -> Option<Duration> {
         self.expires_in
     }
 
-    /// The error if a token of this name exists.
+    /// Returns the error if a token of this name exists.
     #[must_use]
     pub fn name_taken(&self) -> StoreError {
         StoreError::Refused(format!(

@@ -94,7 +94,7 @@ impl Access {
         Self { anonymous: Some(role), ..Self::closed() }
     }
 
-    /// The application authenticates its own users.
+    /// Returns the application authenticates its own users.
     ///
     /// `None` refuses the request.
     pub fn by(authenticate: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static) -> Self {

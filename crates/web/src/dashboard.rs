@@ -39,7 +39,7 @@ impl fmt::Debug for Dashboard {
 }
 
 impl Dashboard {
-    /// A dashboard for the users that `access` admits.
+    /// Creates a dashboard for the users that `access` admits.
     pub fn new(store: impl Into<Arc<dyn Store>>, access: Access) -> Self {
         Self {
             store: store.into(),
@@ -87,12 +87,12 @@ impl Dashboard {
         self
     }
 
-    /// The router, to serve or to nest.
+    /// Returns the router, to serve or to nest.
     pub fn router(self) -> Router {
         routes::router(App::new(self))
     }
 
-    /// Every route, with the role that it needs.
+    /// Returns every route, with the role that it needs.
     #[must_use]
     pub fn routes() -> Vec<Route> {
         routes::all()

@@ -49,7 +49,7 @@ impl Recorder {
         builder.and_then(PrometheusBuilder::install_recorder).map(Self).map_err(taken)
     }
 
-    /// The metrics in the text format of Prometheus.
+    /// Returns the metrics in the text format of Prometheus.
     #[must_use]
     pub fn render(&self) -> String {
         self.0.render()

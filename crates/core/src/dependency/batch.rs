@@ -5,7 +5,7 @@ use crate::task::{InvalidTask, NewTask, Task};
 
 /// A task, or one that was made with options of its own.
 pub trait IntoTask {
-    /// The task to create.
+    /// Returns the task to create.
     fn into_task(self) -> Result<NewTask, InvalidTask>;
 }
 
@@ -51,7 +51,7 @@ const ON_FAILURE: &str = "on_failure";
 const ON_END: &str = "on_end";
 
 impl Batch {
-    /// A batch without members.
+    /// Creates a batch without members.
     pub fn new() -> Self {
         Self::default()
     }

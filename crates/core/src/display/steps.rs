@@ -46,7 +46,7 @@ impl StepState {
         Self::Unfinished,
     ];
 
-    /// Its token.
+    /// Returns its token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl StepState {
         }
     }
 
-    /// Whether the task waits for its end.
+    /// Returns whether the task waits for its end.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::Sleeping | Self::Waiting | Self::Running)
@@ -97,7 +97,7 @@ pub struct StepEntry {
     pub children: Vec<TaskId>,
 }
 
-/// One entry for each step, in the order of their numbers.
+/// Returns one entry for each step, in the order of their numbers.
 ///
 /// `status` is that of the task.
 #[must_use]

@@ -21,7 +21,7 @@ pub struct ClassLimit {
 }
 
 impl ClassLimit {
-    /// The limit of this class.
+    /// Returns the limit of this class.
     #[must_use]
     pub fn of_class(&self, class: &str) -> Limit {
         Limit {
@@ -49,7 +49,7 @@ impl LimitOptions {
         format!("{owner}{part}")
     }
 
-    /// Whether its key is a secret parameter, or contains one: keys are visible.
+    /// Returns whether its key is a secret parameter, or contains one: keys are visible.
     #[must_use]
     pub fn has_secret_key(&self, secret_paths: &[impl AsRef<str>]) -> bool {
         self.key.as_ref().is_some_and(|key| {

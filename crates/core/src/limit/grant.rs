@@ -155,7 +155,7 @@ impl LaneLimits {
 }
 
 impl KeyState {
-    /// How many attempts of the key may start now, up to `wanted`.
+    /// Returns how many attempts of the key may start now, up to `wanted`.
     #[must_use]
     pub fn allowed(&self, wanted: usize) -> usize {
         let Some(options) = &self.options else { return wanted };
@@ -187,7 +187,7 @@ impl KeyState {
         allowed
     }
 
-    /// What the key waits for before its next start; `None` if it may start now.
+    /// Returns what the key waits for before its next start; `None` if it may start now.
     #[must_use]
     pub fn wait(&self) -> Option<LaneWait> {
         if self.allowed(1) > 0 {

@@ -23,25 +23,25 @@ const LIMITED: char = '\u{1f}';
 /// Marks the queue of a task that waits for tasks that it depends on: no claim sees it.
 const BLOCKED: char = '\u{1e}';
 
-/// The queue in the waiting row of a task that waits in the lane of its key.
+/// Returns the queue in the waiting row of a task that waits in the lane of its key.
 #[must_use]
 pub fn limited_queue(queue: &str) -> String {
     format!("{LIMITED}{queue}")
 }
 
-/// The queue in the waiting row of a task that waits for tasks that it depends on.
+/// Returns the queue in the waiting row of a task that waits for tasks that it depends on.
 #[must_use]
 pub fn blocked_queue(queue: &str) -> String {
     format!("{BLOCKED}{queue}")
 }
 
-/// Whether a waiting row is one of a task that waits for tasks that it depends on.
+/// Returns whether a waiting row is one of a task that waits for tasks that it depends on.
 #[must_use]
 pub fn is_blocked_queue(stored: &str) -> bool {
     stored.starts_with(BLOCKED)
 }
 
-/// The queue of a task, by its waiting row.
+/// Returns the queue of a task, by its waiting row.
 #[must_use]
 pub fn plain_queue(stored: &str) -> &str {
     stored.strip_prefix([LIMITED, BLOCKED]).unwrap_or(stored)
@@ -68,14 +68,14 @@ impl LaneKey {
         serde_json::from_str(text).ok()
     }
 
-    /// The text that is stored.
+    /// Returns the text that is stored.
     #[must_use]
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The keys that a task closes when the service behind it is overloaded: those of limits
-    /// with keys, or all if no limit has one.
+    /// Returns the keys that a task closes when the service behind it is overloaded: those of
+    /// limits with keys, or all if no limit has one.
     #[must_use]
     pub fn closed_by_task(&self) -> Vec<&LimitKey> {
         let keyed: Vec<&LimitKey> =
@@ -83,8 +83,8 @@ impl LaneKey {
         if keyed.is_empty() { self.0.iter().collect() } else { keyed }
     }
 
-    /// Whether these are exactly the limits that apply to tasks of a class and queue, besides
-    /// limits that tasks name.
+    /// Returns whether these are exactly the limits that apply to tasks of a class and queue,
+    /// besides limits that tasks name.
     ///
     /// If not, limits were added or removed since.
     #[must_use]
@@ -94,7 +94,7 @@ impl LaneKey {
     }
 }
 
-/// The lane key of a task: the limits of its class and queue, and those that it names.
+/// Returns the lane key of a task: the limits of its class and queue, and those that it names.
 #[must_use]
 pub fn lane_key(
     class: &str,
@@ -117,8 +117,8 @@ pub fn lane_key(
     LaneKey(keys)
 }
 
-/// The key of a task for a limit: the one that the task names, or else the value of the limit's
-/// parameter.
+/// Returns the key of a task for a limit: the one that the task names, or else the value of the
+/// limit's parameter.
 ///
 /// A number or a boolean counts by its text, and a missing value is the empty key. A long text, a
 /// list or an object counts by its hash.

@@ -77,7 +77,7 @@ impl Cron {
         })
     }
 
-    /// The first matching time after this one, if there is one.
+    /// Returns the first matching time after this one, if there is one.
     #[must_use]
     pub fn next_after(&self, time: Timestamp, zone: &TimeZone) -> Option<Occurrence> {
         if self.is_impossible {

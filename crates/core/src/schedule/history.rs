@@ -29,7 +29,7 @@ pub enum ScheduleEventKind {
 }
 
 impl ScheduleEventKind {
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

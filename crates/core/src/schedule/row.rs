@@ -80,7 +80,7 @@ pub struct ScheduleRow {
 }
 
 impl ScheduleRow {
-    /// Its definition, if this version of the program can read it.
+    /// Returns its definition, if this version of the program can read it.
     pub fn definition(&self) -> Result<ScheduleDefinition, InvalidDefinition> {
         ScheduleDefinition::from_json(&self.state.definition)
     }

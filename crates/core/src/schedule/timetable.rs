@@ -93,13 +93,13 @@ pub struct Timetable {
 }
 
 impl Timetable {
-    /// The first slot after this time, if there is one.
+    /// Returns the first slot after this time, if there is one.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         self.find_after(time).map(|found| found.at)
     }
 
-    /// The newest `limit` slots from `first` to `last`, both included, in order.
+    /// Returns the newest `limit` slots from `first` to `last`, both included, in order.
     ///
     /// However long the range is, it computes only a small multiple of what it returns.
     #[must_use]
@@ -151,7 +151,7 @@ impl Timetable {
         slots.into()
     }
 
-    /// The next `number` slots after this time, for people.
+    /// Returns the next `number` slots after this time, for people.
     #[must_use]
     pub fn preview(&self, after: Timestamp, number: usize) -> Vec<SlotPreview> {
         let mut previews = Vec::new();

@@ -19,7 +19,7 @@ pub const CONTEXT_CREATOR: &str = "created_by";
 /// The prefix of unique keys that come from an `Idempotency-Key`.
 pub(crate) const KEY_PREFIX: &str = "idempotency-key:";
 
-/// The unique key of a task of a request.
+/// Returns the unique key of a task of a request.
 #[must_use]
 pub fn unique_key(idempotency_key: &str, at: impl Display) -> String {
     format!("{KEY_PREFIX}{idempotency_key}:{at}")

@@ -33,7 +33,7 @@ impl TaskStatus {
     pub const ALL: [Self; 5] =
         [Self::Waiting, Self::Running, Self::Stopped, Self::Failed, Self::Cancelled];
 
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl TaskStatus {
         }
     }
 
-    /// The word for readers who are new to it: `stopped (succeeded)`.
+    /// Returns the word for readers who are new to it: `stopped (succeeded)`.
     #[must_use]
     pub fn explained(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ pub enum ExecutionStatus {
 }
 
 impl ExecutionStatus {
-    /// The status of an attempt that has ended.
+    /// Returns the status of an attempt that has ended.
     ///
     /// If a task is cancelled while it snoozes, the attempt counts as any cancelled one.
     /// `was_held`: an engine had claimed it.
@@ -116,7 +116,7 @@ impl ExecutionStatus {
         }
     }
 
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

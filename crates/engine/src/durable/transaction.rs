@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::transaction::Transaction;
 
 impl<S> Context<S> {
-    /// The result of a step that is recorded; `None` if it has to run: see
+    /// Returns the result of a step that is recorded; `None` if it has to run: see
     /// [`step_in`](Self::step_in).
     pub async fn recorded<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let found = self.find_step(name).await;

@@ -73,7 +73,7 @@ impl<T: Task> Created<T> {
         })
     }
 
-    /// How long after its creation it may run.
+    /// Returns how long after its creation it may run.
     #[must_use]
     pub fn wait(&self) -> Duration {
         Duration::try_from(self.due_at.duration_since(self.created_at)).unwrap_or_default()
@@ -212,8 +212,7 @@ pub(super) fn others(classes: Vec<String>) -> String {
     format!("\n  tasks of other classes: {}", counted.join(", "))
 }
 
-/// The tasks of a class that a transaction of rusqlite has created and not yet
-/// committed.
+/// Returns the tasks of a class that a transaction of rusqlite has created and not yet committed.
 ///
 /// ```
 /// # #[derive(serde::Serialize, serde::Deserialize, task_engine::Task)]
@@ -258,8 +257,8 @@ pub fn created_in<T: Task>(transaction: &rusqlite::Connection) -> CreatedTasks<T
     CreatedTasks::of(created.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The tasks of a class that a transaction of tokio-postgres has created and not
-/// yet committed.
+/// Returns the tasks of a class that a transaction of tokio-postgres has created and not yet
+/// committed.
 ///
 /// ```no_run
 /// # #[derive(serde::Serialize, serde::Deserialize, task_engine::Task)]

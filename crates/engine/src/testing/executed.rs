@@ -60,7 +60,7 @@ impl Executed {
         }
     }
 
-    /// The decoded result, or the error.
+    /// Returns the decoded result, or the error.
     ///
     /// # Panics
     /// If there is a result and it is no `R`.
@@ -77,7 +77,7 @@ impl Executed {
         }
     }
 
-    /// The error of an attempt that has failed.
+    /// Returns the error of an attempt that has failed.
     ///
     /// # Panics
     /// If it has not.
@@ -90,19 +90,20 @@ impl Executed {
         }
     }
 
-    /// Whether the task did its work.
+    /// Returns whether the task did its work.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.status == TaskStatus::Stopped
     }
 
-    /// Whether the task has failed or was released, and waits for another attempt.
+    /// Returns whether the task has failed or was released, and waits for another attempt.
     #[must_use]
     pub fn will_be_retried(&self) -> bool {
         self.status == TaskStatus::Waiting && !self.is_snoozed()
     }
 
-    /// Whether the handler has postponed the task: see [`Failure::snooze`](crate::Failure::snooze).
+    /// Returns whether the handler has postponed the task: see
+    /// [`Failure::snooze`](crate::Failure::snooze).
     ///
     /// `retry_in` is the time.
     #[must_use]
@@ -114,7 +115,7 @@ impl Executed {
         ExecutionStatus::of_ended(error, ends_task, true) == ExecutionStatus::Snoozed
     }
 
-    /// The messages of the log lines.
+    /// Returns the messages of the log lines.
     #[must_use]
     pub fn log(&self) -> Vec<&str> {
         self.lines.iter().map(|line| line.message.as_str()).collect()
@@ -164,7 +165,7 @@ pub struct PassedOver {
 }
 
 impl Drained {
-    /// The attempts at tasks of one class.
+    /// Returns the attempts at tasks of one class.
     #[must_use]
     pub fn of<T: Task>(&self) -> Vec<&Executed> {
         self.executed.iter().filter(|executed| executed.class == T::CLASS).collect()

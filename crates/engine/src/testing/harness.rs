@@ -123,19 +123,19 @@ impl<S: Send + Sync + 'static> Harness<S> {
         self
     }
 
-    /// The store, for all that is not here.
+    /// Returns the store, for all that is not here.
     #[must_use]
     pub fn store(&self) -> Arc<dyn Store> {
         self.engine.store.clone()
     }
 
-    /// The tasks of its database, as the application has them; without hooks on creation.
+    /// Returns the tasks of its database, as the application has them; without hooks on creation.
     #[must_use]
     pub fn tasks(&self) -> TaskEngine {
         TaskEngine::new(self.store())
     }
 
-    /// The application's state, as handlers see it.
+    /// Returns the application's state, as handlers see it.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.engine.state
@@ -301,7 +301,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
         assert!(sent.status.is_accepted(), "signal {name:?} to task {id} was refused: {status}");
     }
 
-    /// The recorded steps and signals of a task.
+    /// Returns the recorded steps and signals of a task.
     pub async fn steps(&self, id: TaskId) -> TaskSteps {
         expected(self.store().steps(id).await)
     }
@@ -322,12 +322,12 @@ impl<S: Send + Sync + 'static> Harness<S> {
         expected(sqlite.advance_clock(by).await);
     }
 
-    /// The time of the database's clock.
+    /// Returns the time of the database's clock.
     pub async fn now(&self) -> Timestamp {
         expected(self.store().schedule("").await).1
     }
 
-    /// All tasks of a class that were created, oldest first, in any status, without
+    /// Returns all tasks of a class that were created, oldest first, in any status, without
     /// [performed](Self::perform) ones.
     ///
     /// # Panics

@@ -119,7 +119,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph of a flow.
+    /// Returns the graph of a flow.
     #[must_use]
     pub fn of(flow: &FlowDetails) -> Self {
         let (edges, outside) = task_edges(flow);
@@ -254,7 +254,7 @@ impl Graph {
         self.edges.truncate(EDGES_MAX);
     }
 
-    /// The height of its highest layer, in nodes.
+    /// Returns the height of its highest layer, in nodes.
     #[must_use]
     pub fn height(&self) -> usize {
         self.nodes.iter().map(|node| node.place + 1).max().unwrap_or(0)

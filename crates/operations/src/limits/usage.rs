@@ -194,7 +194,7 @@ impl SuspendedFor {
 }
 
 impl LimitHolder {
-    /// A holder, with what is known about its attempt.
+    /// Creates a holder, with what is known about its attempt.
     #[must_use]
     pub fn of(holder: &Holder, activity: &Activity, engines: &[InstanceRow]) -> Self {
         let id = holder.attempt;
@@ -228,7 +228,7 @@ impl LimitHolder {
     }
 }
 
-/// All limits with their use, in a few bounded reads.
+/// Returns all limits with their use, in a few bounded reads.
 pub async fn list(store: &dyn Store) -> Result<LimitList, StoreError> {
     let rows = store.limits().await?;
     let facts = UsageFacts::read(store, None).await?;
@@ -236,7 +236,7 @@ pub async fn list(store: &dyn Store) -> Result<LimitList, StoreError> {
     Ok(LimitList { limits, and_more: facts.usage.and_more, at: facts.activity.now })
 }
 
-/// One limit with its keys, in a few bounded reads.
+/// Returns one limit with its keys, in a few bounded reads.
 pub async fn show(store: &dyn Store, name: &str) -> Result<LimitDetails, OperationError> {
     let row = find(store, name).await?;
     let facts = UsageFacts::read(store, Some(&row)).await?;

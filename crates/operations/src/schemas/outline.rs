@@ -27,7 +27,7 @@ pub struct SchemaField {
     pub description: String,
 }
 
-/// The fields of the parameters, the required ones first.
+/// Returns the fields of the parameters, the required ones first.
 #[must_use]
 pub fn fields(schema: &Schema) -> Vec<SchemaField> {
     let outline = Outline::of(schema);

@@ -14,7 +14,7 @@ use task_engine_core::display::{
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 
-/// One sentence without its full stop.
+/// Returns one sentence without its full stop.
 ///
 /// Names and errors in it are not escaped, but cut to fit a line.
 #[must_use]

@@ -31,7 +31,7 @@ macro_rules! kinds {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The token.
+            /// Returns the token.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $token,)* }
@@ -85,13 +85,13 @@ kinds! {
 }
 
 impl ViolationKind {
-    /// The kind of this token.
+    /// Returns the kind of this token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == token)
     }
 
-    /// A violation of this kind.
+    /// Returns a violation of this kind.
     pub fn violation(self, message: impl Into<String>) -> Violation {
         Violation { kind: self, message: message.into() }
     }

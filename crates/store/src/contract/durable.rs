@@ -15,7 +15,7 @@ use super::{StoreBase, StoreFuture};
 ///
 /// Tasks without steps call none of this.
 pub trait DurableStore: StoreBase {
-    /// Everything that is recorded about the steps of a task, with the database's time.
+    /// Returns everything that is recorded about the steps of a task, with the database's time.
     ///
     /// Empty for an unknown task.
     fn steps(&self, id: TaskId) -> StoreFuture<'_, TaskSteps>;
@@ -67,7 +67,7 @@ pub trait DurableStore: StoreBase {
     /// the last one, or `None` after the last of all.
     fn resume_missed(&self, after: TaskId, limit: u32) -> StoreFuture<'_, Option<TaskId>>;
 
-    /// How tasks ended, in order: by this attempt, or by their newest one.
+    /// Returns how tasks ended, in order: by this attempt, or by their newest one.
     ///
     /// `None` in the place of one that has not ended.
     fn child_outcomes<'a>(

@@ -34,7 +34,7 @@ pub trait EngineStore: StoreBase {
         })
     }
 
-    /// A claimer for this engine.
+    /// Returns a claimer for this engine.
     ///
     /// It keeps state between claims. An engine may have several, each with lanes of its own.
     fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer>;
@@ -87,7 +87,7 @@ pub trait EngineStore: StoreBase {
     /// False if it is alive, or has ended already.
     fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> StoreFuture<'_, bool>;
 
-    /// The attempts that a session holds.
+    /// Returns the attempts that a session holds.
     fn held_attempts(&self, instance: InstanceId) -> StoreFuture<'_, Vec<UnendedAttempt>>;
 
     /// Calls `hear` for each wake-up until the connection breaks, and returns that error.

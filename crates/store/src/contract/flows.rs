@@ -25,8 +25,8 @@ pub trait FlowStore: StoreBase {
     /// Creates tasks that the dependents of a running task wait for, too, in one transaction.
     fn add_members<'a>(&'a self, members: &'a NewMembers) -> StoreFuture<'a, AddMembersOutcome>;
 
-    /// What these tasks depend on, ordered by task and by the task that it depends on; at most
-    /// `limit` rows.
+    /// Returns what these tasks depend on, ordered by task and by the task that it depends on; at
+    /// most `limit` rows.
     ///
     /// Child tasks of durable calls are not among them.
     fn dependencies<'a>(
@@ -35,16 +35,16 @@ pub trait FlowStore: StoreBase {
         limit: u32,
     ) -> StoreFuture<'a, Vec<DependencyRow>>;
 
-    /// Which tasks depend on this one, the lowest ids first; at most `limit` rows.
+    /// Returns which tasks depend on this one, the lowest ids first; at most `limit` rows.
     ///
     /// The name and the status are those of this task.
     fn dependents(&self, task: TaskId, limit: u32) -> StoreFuture<'_, Vec<DependencyRow>>;
 
-    /// The tasks that wait for others, counted up to `limit`: first those that wait for the
+    /// Returns the tasks that wait for others, counted up to `limit`: first those that wait for the
     /// lowest ids.
     fn blocked_tasks(&self, limit: u32) -> StoreFuture<'_, BlockedTasks>;
 
-    /// A page of flows, the newest first.
+    /// Returns a page of flows, the newest first.
     fn flows<'a>(&'a self, query: &'a FlowsQuery) -> StoreFuture<'a, Vec<FlowRow>>;
 
     /// Removes up to `limit` flows whose tasks have all been removed.

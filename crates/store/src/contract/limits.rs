@@ -52,14 +52,14 @@ pub trait LimitStore: StoreBase {
     /// Returns how many.
     fn prune_limit_keys(&self, limit: u32) -> StoreFuture<'_, u64>;
 
-    /// All limits, by name.
+    /// Returns all limits, by name.
     fn limits(&self) -> StoreFuture<'_, Vec<LimitRow>>;
 
-    /// The use of one limit, or of all: up to `at_most` lanes with waiting tasks, and up to
+    /// Returns the use of one limit, or of all: up to `at_most` lanes with waiting tasks, and up to
     /// `at_most` keys with holders.
     fn limit_usage(&self, limit: Option<LimitId>, at_most: u32) -> StoreFuture<'_, LimitUsage>;
 
-    /// The limits of a task, with the state of their keys.
+    /// Returns the limits of a task, with the state of their keys.
     ///
     /// Empty for an unknown task.
     fn task_limits(&self, id: TaskId) -> StoreFuture<'_, Vec<TaskLimit>>;

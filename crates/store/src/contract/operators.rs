@@ -79,7 +79,7 @@ pub trait OperatorStore: StoreBase {
     /// name, even if it has expired.
     fn add_token<'a>(&'a self, token: &'a NewToken) -> StoreFuture<'a, i64>;
 
-    /// All tokens, also revoked and expired ones; the newest first.
+    /// Returns all tokens, also revoked and expired ones; the newest first.
     fn tokens(&self) -> StoreFuture<'_, Vec<TokenRow>>;
 
     /// Revokes a token.
@@ -87,18 +87,18 @@ pub trait OperatorStore: StoreBase {
     /// False if there is no valid one of this name.
     fn revoke_token<'a>(&'a self, name: &'a str) -> StoreFuture<'a, bool>;
 
-    /// The token of this hash, if it is valid now by the database's clock.
+    /// Returns the token of this hash, if it is valid now by the database's clock.
     ///
     /// Its use is recorded, at most once a minute.
     fn token_by_hash<'a>(&'a self, hash: &'a TokenHash) -> StoreFuture<'a, Option<TokenRow>>;
 
-    /// The key of this database: always the same.
+    /// Returns the key of this database: always the same.
     fn database_key(&self) -> StoreFuture<'_, DatabaseKey>;
 
     /// Ends a login, which would have lasted for up to this time from now on.
     fn end_login(&self, login: LoginId, lasts: Duration) -> StoreFuture<'_, ()>;
 
-    /// Whether a login was ended, by any dashboard of this database.
+    /// Returns whether a login was ended, by any dashboard of this database.
     fn is_login_ended(&self, login: LoginId) -> StoreFuture<'_, bool>;
 
     /// Checks the invariants, and returns every violation.

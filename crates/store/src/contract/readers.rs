@@ -19,13 +19,13 @@ use crate::scan::{CreationTimes, Scan, ScanPage};
 
 /// What readers need of a store.
 pub trait ReadStore: StoreBase {
-    /// A page of tasks, newest first.
+    /// Returns a page of tasks, newest first.
     fn tasks<'a>(&'a self, filter: &'a TaskListQuery) -> StoreFuture<'a, Vec<TaskRow>>;
 
-    /// Everything about one task.
+    /// Returns everything about one task.
     fn task(&self, id: TaskId) -> StoreFuture<'_, Option<TaskDetails>>;
 
-    /// One bounded step of a search, newest first.
+    /// Returns one bounded step of a search, newest first.
     fn scan<'a>(&'a self, scan: &'a Scan) -> StoreFuture<'a, ScanPage>;
 
     /// For each id, the nearest task at or below it and its creation time, in this order: one
@@ -35,7 +35,7 @@ pub trait ReadStore: StoreBase {
     /// Lines of a task's log, in the order of attempts and lines.
     fn logs<'a>(&'a self, id: TaskId, filter: &'a LogFilter) -> StoreFuture<'a, Vec<LogRow>>;
 
-    /// A page of the tasks of a flow, oldest first.
+    /// Returns a page of the tasks of a flow, oldest first.
     ///
     /// An unknown flow is empty.
     fn flow<'a>(&'a self, page: &'a FlowPage) -> StoreFuture<'a, Vec<FlowTask>>;
@@ -55,13 +55,14 @@ pub trait ReadStore: StoreBase {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// The known queues, by name: at most some thousands, their tasks counted up to a limit.
+    /// Returns the known queues, by name: at most some thousands, their tasks counted up to a
+    /// limit.
     fn queues(&self) -> StoreFuture<'_, Vec<QueueRow>>;
 
-    /// The paused queues, by name.
+    /// Returns the paused queues, by name.
     fn paused_queues(&self) -> StoreFuture<'_, Vec<PausedQueue>>;
 
-    /// What is ahead of a waiting task.
+    /// Returns what is ahead of a waiting task.
     ///
     /// `None` if it does not wait.
     fn queue_position<'a>(
@@ -69,36 +70,36 @@ pub trait ReadStore: StoreBase {
         query: &'a QueuePositionQuery,
     ) -> StoreFuture<'a, Option<QueuePosition>>;
 
-    /// A schedule by its name, and the database's time.
+    /// Returns a schedule by its name, and the database's time.
     fn schedule<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (Option<ScheduleRow>, Timestamp)>;
 
-    /// A page of schedules, by name, from after this one on.
+    /// Returns a page of schedules, by name, from after this one on.
     fn schedules<'a>(
         &'a self,
         after: Option<&'a str>,
         limit: u32,
     ) -> StoreFuture<'a, Vec<ScheduleRow>>;
 
-    /// The newest fired slots of a schedule, newest first.
+    /// Returns the newest fired slots of a schedule, newest first.
     fn fired_slots(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<FiredSlot>>;
 
-    /// The newest events of a schedule other than its firing, newest first.
+    /// Returns the newest events of a schedule other than its firing, newest first.
     fn schedule_events(&self, schedule_id: i64, limit: u32) -> StoreFuture<'_, Vec<ScheduleEvent>>;
 
-    /// The attempts that engines hold, and the first tasks of each lane.
+    /// Returns the attempts that engines hold, and the first tasks of each lane.
     fn activity(&self, query: ActivityQuery) -> StoreFuture<'_, Activity>;
 
     /// Attempts that have ended lately; the oldest first, each once.
     fn endings<'a>(&'a self, query: &'a EndingsQuery) -> StoreFuture<'a, Vec<EndingRow>>;
 
-    /// How many tasks have failed or were cancelled, counted up to a limit.
+    /// Returns how many tasks have failed or were cancelled, counted up to a limit.
     fn failure_counts(&self) -> StoreFuture<'_, FailureCounts>;
 
-    /// The recent counters of all engines, by step and class, in this order.
+    /// Returns the recent counters of all engines, by step and class, in this order.
     ///
     /// The first minute is whole; steps and classes without an attempt are left out.
     fn rollups(&self, query: RollupQuery) -> StoreFuture<'_, Vec<RollupRow>>;
 
-    /// A page of the audit log, newest first.
+    /// Returns a page of the audit log, newest first.
     fn audit_page<'a>(&'a self, filter: &'a AuditFilter) -> StoreFuture<'a, Vec<AuditEntry>>;
 }

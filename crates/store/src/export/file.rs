@@ -82,19 +82,19 @@ impl ExportFile {
         }
     }
 
-    /// The header of the file.
+    /// Returns the header of the file.
     #[must_use]
     pub fn header(&self) -> &ExportHeader {
         &self.header
     }
 
-    /// The number of the line that was read last.
+    /// Returns the number of the line that was read last.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// How many lines of each kind were read so far.
+    /// Returns how many lines of each kind were read so far.
     #[must_use]
     pub fn seen(&self) -> ExportCounts {
         self.seen

@@ -43,13 +43,13 @@ impl TimeHistogram {
         self.max_us = self.max_us.max(other.max_us);
     }
 
-    /// How many times were counted.
+    /// Returns how many times were counted.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// An estimate of the quantile for this percentage.
+    /// Returns an estimate of the quantile for this percentage.
     ///
     /// It lies in the same bucket as the true value, and is never longer than the maximum.
     #[must_use]
@@ -77,7 +77,7 @@ impl TimeHistogram {
     }
 }
 
-/// The bucket for this time.
+/// Returns the bucket for this time.
 #[must_use]
 pub fn bucket(time: Duration) -> usize {
     let us = microseconds(time);
