@@ -85,8 +85,9 @@ const NOT_COPIED: [&str; 10] = [
 ];
 
 impl NewTask {
-    /// Creates a new task with the class and parameters of an old one: due at once, in the same
-    /// flow, with all retries, and with the old id in its context.
+    /// Creates a new task with the class and parameters of an old one.
+    ///
+    /// It is due at once, in the same flow, has all retries, and has the old id in its context.
     pub fn rerun_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
         let mut task = Self::new(old.row.class.clone(), old.parameters.clone())?
             .priority(old.row.priority)
@@ -99,7 +100,9 @@ impl NewTask {
         task.correlation(&old.correlation_id)
     }
 
-    /// The same for a task that keeps steps of the old one: its first attempt loads them.
+    /// Creates a new task like an old one, which keeps steps of the old one.
+    ///
+    /// Its first attempt loads them.
     ///
     /// It reads the results of the tasks that the old one depended on.
     pub fn rerun_with_steps_of(old: &TaskDetails) -> Result<Self, InvalidTask> {

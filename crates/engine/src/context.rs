@@ -25,8 +25,8 @@ use crate::progress::AttemptReporter;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
-/// One execution of a task, as its handler gets it: the application's state, the task, its log, its
-/// progress and its cancellation.
+/// What a handler gets of its attempt: the application's state, the task, its log, its progress and
+/// its cancellation.
 ///
 /// Cheap to clone.
 ///
@@ -84,13 +84,13 @@ pub(crate) struct OnDemand {
 }
 
 impl<S> Context<S> {
-    /// Returns the application's state: what [`TaskEngine::engine`] got.
+    /// Returns the application's state, which was passed to [`TaskEngine::engine`].
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// Returns the task.
+    /// Returns the id of the task.
     #[must_use]
     pub fn task_id(&self) -> TaskId {
         self.id.task_id
@@ -121,26 +121,27 @@ impl<S> Context<S> {
         self.on_demand().context.get_or_init(seen)
     }
 
-    /// Returns the correlation id of the task's flow: set by its creator, or the id of the first
-    /// task of the flow.
+    /// Returns the correlation id of the flow that the task belongs to.
+    ///
+    /// It was set by the creator, or is the id of the first task of the flow.
     #[must_use]
     pub fn correlation_id(&self) -> &str {
         &self.origin().correlation_id
     }
 
-    /// Returns the task that created this one, if one did.
+    /// Returns the id of the task that created this one, if one did.
     #[must_use]
     pub fn parent_id(&self) -> Option<TaskId> {
         self.origin().parent_id
     }
 
-    /// Returns where the task comes from.
+    /// Returns the origin of the task: its parent and its flow.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         self.on_demand().origin.get_or_init(|| Origin::of(self.id.task_id, &self.context))
     }
 
-    /// Returns values that hooks have added for this execution, by type.
+    /// Returns the values that hooks have added for this execution, by type.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         self.on_demand().extensions.get_or_init(Extensions::default)
@@ -150,15 +151,15 @@ impl<S> Context<S> {
         self.on_demand.get_or_init(Box::default)
     }
 
-    /// Returns the worker that runs this.
+    /// Returns the number of the worker that runs this attempt.
     #[must_use]
     pub fn worker(&self) -> i32 {
         self.worker
     }
 
-    /// Creates a child task: it belongs to the flow of this task, which is its parent.
+    /// Creates a child task, whose parent is this task, in the same flow.
     ///
-    /// Returns a builder, as [`TaskEngine::create`].
+    /// Returns a builder, as [`TaskEngine::create`] does; await it to create the task.
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         self.tasks().create(task)
     }
@@ -175,13 +176,32 @@ impl<S> Context<S> {
         })
     }
 
-    /// Completes the task inside a transaction of the application in the store's database.
+    /// Completes the task inside a transaction of the application, so that its effects happen
+    /// exactly once.
     ///
-    /// The effects of the transaction and the end of the task commit together, or neither does, so
-    /// the effects happen exactly once, even if the engine dies; see [`complete`](crate::complete).
+    /// The transaction is in the database of the tasks. Its effects and the end of the task commit
+    /// together, or neither does, even if the engine dies. See [`complete`](crate::complete).
     ///
     /// Call it last, commit, and return the result. With the PostgreSQL drivers it
     /// returns a future; with rusqlite it returns the result at once.
+    ///
+    /// ```no_run
+    /// # use task_engine::{Context, Failure, Task, sqlite::rusqlite};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Book { cents: i64 }
+    /// fn book(task: Book, cx: Context<()>) -> Result<(), Failure> {
+    ///     let mut connection = rusqlite::Connection::open("app.db")?;
+    ///     let transaction = connection.transaction()?;
+    ///     transaction.execute("UPDATE account SET cents = cents + ?1", [task.cents])?;
+    ///     cx.complete_in(&transaction, &())?;
+    ///     transaction.commit()?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::AttemptOver`] if the attempt has been ended otherwise. Return any
+    /// error from the handler, so that the transaction is rolled back.
     pub fn complete_in<T: Transaction>(
         &self,
         transaction: T,
@@ -190,8 +210,11 @@ impl<S> Context<S> {
         transaction.complete(self.completion(result))
     }
 
-    /// Returns what [`complete_in`](Self::complete_in) writes, for other drivers: pass it to the
-    /// store's crate, or on PostgreSQL to the SQL function `task_engine.complete_attempt`.
+    /// Returns what [`complete_in`](Self::complete_in) writes, for drivers that it does not
+    /// support.
+    ///
+    /// Pass it to the crate of the store, or on PostgreSQL to the SQL function
+    /// `task_engine.complete_attempt`.
     ///
     /// From here on the attempt fails unless its completion commits.
     pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
@@ -200,10 +223,11 @@ impl<S> Context<S> {
         Ok(self.handle.completion(result))
     }
 
-    /// Returns whether the attempt should end: a user cancelled the task, its time limit is
-    /// exceeded, or the engine must stop.
+    /// Returns whether the attempt should end.
     ///
-    /// Asynchronous code is dropped soon after; blocking code must check this.
+    /// A user cancelled the task, its time limit is exceeded, or the engine must stop.
+    ///
+    /// Asynchronous code is dropped soon after. Blocking code must check this and return.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.is_cancelled()
@@ -214,8 +238,9 @@ impl<S> Context<S> {
         self.cancelled.cancelled().await;
     }
 
-    /// Returns a text without the secret parameters of the task, for output of the handler
-    /// elsewhere.
+    /// Returns a text without the secret parameters of the task.
+    ///
+    /// Use it for output of the handler to other places.
     ///
     /// Errors, log and progress are redacted by the engine.
     #[must_use]
@@ -223,21 +248,54 @@ impl<S> Context<S> {
         self.reporter.secrets.text(text)
     }
 
-    /// Reports progress: 0 to 100 percent, and a short message.
+    /// Reports the progress of this attempt: 0 to 100 percent, and a short message.
     ///
-    /// The last one counts, and is shown while the task runs and after it. Never waits: it is
-    /// written in the background, within half a second.
+    /// The last report counts, and is shown while the task runs and after it. This never waits: the
+    /// report is written in the background, within half a second.
+    ///
+    /// ```
+    /// # use task_engine::{Context, Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Import { lines: Vec<String> }
+    /// async fn import(task: Import, cx: Context<()>) -> Result<(), Failure> {
+    ///     let total = task.lines.len();
+    ///     for (n, line) in task.lines.iter().enumerate() {
+    ///         cx.progress(100.0 * n as f64 / total as f64, line);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn progress(&self, percent: impl Into<f64>, message: impl AsRef<str>) {
         self.reporter.progress(percent.into(), message.as_ref());
     }
 
-    /// Adds a line to the log of this attempt, which is shown while the task runs and kept with it.
+    /// Adds a line to the log of this attempt, which is shown while the task runs and stored with
+    /// it.
     ///
-    /// Never waits, like [`Context::progress`].
+    /// This never waits, like [`Context::progress`].
     ///
-    /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line: the
-    /// first half is written while it runs, the last half when it ends. The lines
-    /// between them are only counted.
+    /// ```
+    /// # use task_engine::{Context, LogLevel, testing::Harness};
+    /// # use task_engine::{Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Import { file: String }
+    /// async fn import(task: Import, cx: Context<()>) -> Result<(), Failure> {
+    ///     cx.log(format!("reading {}", task.file));
+    ///     cx.log_at(LogLevel::Warn, "the file is empty");
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let harness = Harness::new(|tasks| tasks.engine(()).handle(import)).await;
+    /// let done = harness.perform(Import { file: "a.csv".into() }).await;
+    /// assert_eq!(done.log(), ["reading a.csv", "the file is empty"]);
+    /// # }
+    /// ```
+    ///
+    /// 1,000 lines and 256 KiB of an attempt are stored, and 8 KiB of a line. The first half is
+    /// written while the attempt runs, the last half when it ends. The lines between them are only
+    /// counted.
     pub fn log(&self, message: impl AsRef<str>) {
         self.log_at(LogLevel::Info, message);
     }
@@ -248,7 +306,7 @@ impl<S> Context<S> {
         self.reporter.keep_lines(lines_max);
     }
 
-    /// The same, with a level.
+    /// Adds a line with a level to the log of this attempt: see [`log`](Self::log).
     pub fn log_at(&self, level: LogLevel, message: impl AsRef<str>) {
         self.reporter.log(level, message.as_ref());
     }

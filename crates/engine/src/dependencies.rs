@@ -13,10 +13,9 @@ use task_engine_store::error::StoreError;
 use crate::context::Context;
 
 impl<S> Context<S> {
-    /// Returns the result of a task that this one depends on: by its name in the flow, or by its
-    /// id.
+    /// Returns the result of a task that this one depends on, by its name in the flow or by its id.
     ///
-    /// It is read from that task, not copied.
+    /// The result is read from that task, not copied.
     ///
     /// ```
     /// use serde::{Deserialize, Serialize};
@@ -43,10 +42,10 @@ impl<S> Context<S> {
         }
     }
 
-    /// Returns all tasks that this one depends on, in the order of their ids: how they ended, with
-    /// their results and errors.
+    /// Returns all tasks that this one depends on and how they ended, in the order of their ids.
     ///
-    /// For tasks that run after an end or a failure.
+    /// Each has its result or its error. Use it in tasks that run after an end or a failure of
+    /// others.
     ///
     /// ```
     /// use task_engine::{Context, Failure, TaskStatus};
@@ -153,11 +152,12 @@ impl EndedDependency {
     }
 }
 
-/// Why the result of a task that this one depends on cannot be read.
+/// The error of [`Context::result_of`]: the result of a task that this one depends on cannot be
+/// read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DependencyError {
-    /// The task does not depend on such a task.
+    /// The task does not depend on such a task: check the name in the flow.
     #[error("this task does not depend on {wanted}; {}", listed(.dependencies))]
     Unknown {
         /// The name or id.
@@ -165,7 +165,7 @@ pub enum DependencyError {
         /// The tasks that it depends on.
         dependencies: Vec<String>,
     },
-    /// The task depends on several tasks with this name, of different flows.
+    /// The task depends on several tasks with this name, of different flows: use an id.
     #[error("this task depends on several tasks named {name:?}: {}; use an id", .dependencies.join(", "))]
     Ambiguous {
         /// The name.
@@ -173,7 +173,7 @@ pub enum DependencyError {
         /// The tasks with this name.
         dependencies: Vec<String>,
     },
-    /// It has no result.
+    /// The other task has no result, because it failed or was cancelled, or was removed.
     #[error("{task} has no result: it {}{}", status_text(*.status), caused_by(.error))]
     NotSucceeded {
         /// The task.
@@ -183,7 +183,8 @@ pub enum DependencyError {
         /// Its error.
         error: Option<Box<TaskError>>,
     },
-    /// Its result is not of the expected type.
+    /// The result of the other task is not of the expected type: change the type that you read it
+    /// as.
     #[error("the result of {task} is no {expected}: {why}")]
     NotDecodable {
         /// The task.
@@ -193,7 +194,7 @@ pub enum DependencyError {
         /// What is wrong.
         why: String,
     },
-    /// The store failed.
+    /// The store failed: return the error, so that the attempt is retried.
     #[error("the results of the tasks that this one depends on cannot be read: {0}")]
     Store(#[from] StoreError),
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use task_engine_core::attempt::{AttemptEnd, RetryAdvice, TaskError};
 use task_engine_core::display::span;
 
-/// Why a task failed.
+/// The error of a handler, which says why the task failed and whether it may be retried.
 ///
 /// `?` converts any error into one: it is recorded with its type, its causes and its place, and
 /// retried by the rule.
@@ -83,11 +83,11 @@ impl Failure {
         failure
     }
 
-    /// Not a failure: postpones the task by this time, and uses no retry.
+    /// Postpones the task by this time; this is no failure and uses no retry.
     ///
-    /// For work that cannot be done now, although nothing is wrong: a file that has not arrived, a
-    /// service that is closed at night. For a service that refuses calls because there are too
-    /// many, see [`rate_limited`](Self::rate_limited).
+    /// Use it for work that cannot be done now, although nothing is wrong: a file that has not
+    /// arrived, a service that is closed at night. For a service that refuses calls because there
+    /// are too many, see [`rate_limited`](Self::rate_limited).
     ///
     /// The task waits by the database's clock, at most a year, and can be
     /// cancelled meanwhile. The attempt is recorded as `snoozed`; errors, error
@@ -101,7 +101,8 @@ impl Failure {
         Self::snooze_because(time, format!("postponed by {}", span(time)))
     }
 
-    /// The same with a reason, which `why` and `show` print.
+    /// Postpones the task like [`snooze`](Self::snooze), with a reason, which `why` and `show`
+    /// print.
     #[must_use]
     pub fn snooze_because(time: Duration, reason: impl Into<String>) -> Self {
         let mut failure = Self::with_backtrace_lines(TaskError::SNOOZED, reason.into(), Vec::new());
@@ -109,10 +110,11 @@ impl Failure {
         failure
     }
 
-    /// Not a failure: a service refused the call because there were too many, and accepts calls
-    /// again after this time.
+    /// Postpones the task because a service accepts its calls only after this time.
     ///
-    /// Postpones the task as [`snooze`](Self::snooze) does, and uses no retry. If the task has
+    /// The service refused the call because there were too many.
+    ///
+    /// This is no failure and uses no retry, as with [`snooze`](Self::snooze). If the task has
     /// limits, their keys are closed as well: no task with the same keys starts for this time, in
     /// any engine. If some of its limits have keys, only those are closed.
     ///
@@ -134,7 +136,8 @@ impl Failure {
         Self::rate_limited_because(retry_after, format!("rate limited for {}", span(retry_after)))
     }
 
-    /// The same with a reason, which `why` and `show` print.
+    /// Postpones the task like [`rate_limited`](Self::rate_limited), with a reason, which `why` and
+    /// `show` print.
     #[must_use]
     pub fn rate_limited_because(retry_after: Duration, reason: impl Into<String>) -> Self {
         let mut failure = Self::snooze_because(retry_after, reason);
@@ -154,21 +157,21 @@ impl Failure {
         }
     }
 
-    /// The same with these lines as its backtrace: for errors of another program.
+    /// Replaces the backtrace with these lines, for errors of another program.
     #[must_use]
     pub fn with_trace(mut self, lines: Vec<String>) -> Self {
         self.trace = Box::new(FailureTrace::Known(lines));
         self
     }
 
-    /// Returns what kind of error: its type, or the name given to [`named`](Self::named).
+    /// Returns the kind of the error: its type, or the name given to [`named`](Self::named).
     #[must_use]
     pub fn exception(&self) -> &str {
         &self.exception
     }
 
-    /// By how long the task is postponed, if this is a
-    /// [`snooze`](Self::snooze) or a [rate limit](Self::rate_limited), and no failure.
+    /// Returns how long the task is postponed, if this is a [`snooze`](Self::snooze) or a [rate
+    /// limit](Self::rate_limited).
     #[must_use]
     pub fn snoozes(&self) -> Option<Duration> {
         match self.kind {
@@ -177,8 +180,8 @@ impl Failure {
         }
     }
 
-    /// For how long the keys of the task's limits are closed, if this is a
-    /// [rate limit](Self::rate_limited).
+    /// Returns how long the keys of the task's limits are closed, if this is a [rate
+    /// limit](Self::rate_limited).
     #[must_use]
     pub fn rate_limited_for(&self) -> Option<Duration> {
         match self.kind {
@@ -187,7 +190,7 @@ impl Failure {
         }
     }
 
-    /// Returns the message, with its causes.
+    /// Returns the message of the error, with its causes.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

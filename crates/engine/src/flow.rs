@@ -20,7 +20,7 @@ use crate::transaction::Transaction;
 /// created, and as many that are added.
 const TASKS_COUNTED_MAX: u32 = 20_000;
 
-/// The tasks of a flow that was created.
+/// The ids of the tasks of a flow that was created.
 ///
 /// ```
 /// # use task_engine::{Flow, TaskEngine, Task, TaskStatus};
@@ -60,7 +60,7 @@ impl FlowTasks {
 /// The id of the task with this name.
 ///
 /// # Panics
-/// If the flow has no such task.
+/// Panics if the flow has no such task.
 impl Index<&str> for FlowTasks {
     type Output = TaskId;
 
@@ -126,8 +126,10 @@ impl TaskEngine {
         X::map(created, |created| Ok(FlowTasks::of(names, created?)))
     }
 
-    /// Returns the flow or batch with this correlation id, and how many of its tasks are in which
-    /// status; `None` if none was created with it.
+    /// Returns the flow or batch with this correlation id, with the number of its tasks in each
+    /// status.
+    ///
+    /// Returns `None` if none was created with this correlation id.
     ///
     /// ```no_run
     /// # use task_engine::{FlowState, TaskEngine};
@@ -148,8 +150,9 @@ impl TaskEngine {
         Ok(self.store().flows(&query).await?.into_iter().next())
     }
 
-    /// Returns a flow as it would be created here, for a store or a driver that is called directly:
-    /// checked, with parent, correlation id and span, and with the changes of the hooks.
+    /// Returns a flow as it would be created here, for a store or a driver that is called directly.
+    ///
+    /// It is checked, and has parent, correlation id and span, and the changes of the hooks.
     pub fn prepare_flow(&self, flow: impl Into<Flow>) -> Result<NewFlow, CreateError> {
         self.prepared_flow(flow.into().resolve()?)
     }

@@ -54,7 +54,7 @@ use crate::panic::Guarded;
 /// }
 /// ```
 pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
-    /// Returns its name in errors and logs.
+    /// Returns the name of the hook in errors and logs.
     ///
     /// Default: the name of its type.
     fn name(&self) -> Cow<'static, str> {
@@ -63,8 +63,8 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
         path.rsplit("::").next().unwrap_or(path).into()
     }
 
-    /// Returns how long `before`, `around` (without what is inside of it) and `after` may take,
-    /// each.
+    /// Returns the time limit of each method of the hook; `around` does not count the time of
+    /// `next`.
     ///
     /// Code that blocks its thread cannot be stopped by this.
     fn time_limit(&self) -> Duration {
@@ -91,7 +91,7 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
 
     /// Runs after the handler has returned.
     ///
-    /// Its result counts.
+    /// The task ends with the result that this method returns.
     fn after(
         &self,
         cx: &Context<S>,
@@ -205,7 +205,7 @@ pub(crate) fn call_with_hooks<S: Send + Sync + 'static>(
     })
 }
 
-/// What is inside a hook: the hooks that come after it, then the handler.
+/// The rest of an execution, as a hook sees it: the hooks that come after it, then the handler.
 pub struct Next<'a, S> {
     hooks: &'a [Arc<dyn DynHook<S>>],
     cx: &'a Context<S>,

@@ -14,9 +14,22 @@ pub(crate) enum Phase {
     Forced,
 }
 
-/// Stops an engine from elsewhere in the program.
+/// A handle that stops an engine from another part of the program.
 ///
-/// Clones stop the same one; an engine that is started after that ends at once.
+/// Clones stop the same engine. An engine that is started after a stop ends at once.
+///
+/// ```
+/// # use task_engine::{StopHandle, TaskEngine};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let tasks = TaskEngine::connect("sqlite::memory:").await?;
+/// let stop = StopHandle::new();
+/// let engine = tasks.engine(()).stopped_by(stop.clone()).start().await?;
+/// stop.stop();                              // from any task or thread
+/// let stopped = engine.join().await?;
+/// assert!(!stopped.forced);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     phase: Arc<watch::Sender<Phase>>,
@@ -35,16 +48,17 @@ impl StopHandle {
         Self::default()
     }
 
-    /// From now on, the first SIGTERM or SIGINT stops gracefully, the second at once.
+    /// Stops the engine when this process receives SIGTERM or SIGINT: after the first gracefully,
+    /// after the second at once.
     ///
-    /// Later ones do nothing. A program does this before anything else, so that no signal is
-    /// missed: as process 1, one without a handler is ignored.
+    /// Later signals do nothing. Call this before anything else, so that no signal is missed: in a
+    /// container, process 1 ignores signals without a handler.
     ///
     /// # Errors
-    /// If the system does not allow listening to signals.
+    /// Fails if the system does not allow listening to signals.
     ///
     /// # Panics
-    /// Outside of a Tokio runtime.
+    /// Panics outside of a Tokio runtime.
     pub fn stop_on_signals(&self) -> std::io::Result<()> {
         on_signals(self.clone()).map(drop)
     }
@@ -63,7 +77,8 @@ impl StopHandle {
 
     /// Waits until a stop is requested.
     ///
-    /// For what a program does before its engine runs, like connecting to the database.
+    /// A program uses this for what it does before its engine runs, like connecting to the
+    /// database.
     pub async fn requested(&self) {
         self.watch().reached(Phase::Draining).await;
     }
@@ -76,7 +91,7 @@ impl StopHandle {
 
     /// Waits until a stop at once is requested.
     ///
-    /// For a program that runs several engines, each with a handle of its own.
+    /// A program uses this if it runs several engines, each with a handle of its own.
     pub async fn requested_now(&self) {
         self.watch().reached(Phase::Forced).await;
     }
@@ -114,7 +129,7 @@ impl StopSignal {
     }
 }
 
-/// How an engine ended.
+/// The report of an engine that has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped {

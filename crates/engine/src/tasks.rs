@@ -22,8 +22,8 @@ use crate::engine::Engine;
 use crate::pool::CreationPool;
 use crate::transaction::Transaction;
 
-/// The tasks of one database: creates them, reads them, cancels them, and makes
-/// [engines](Self::engine) that run them.
+/// The entry point of an application: it creates, reads and cancels the tasks of one database, and
+/// makes [engines](Self::engine) that run them.
 ///
 /// Cheap to clone.
 ///
@@ -59,17 +59,33 @@ pub struct TaskEngine {
 }
 
 impl TaskEngine {
-    /// Connects to the database of a URL: `postgres://user:password@host:5432/database`,
-    /// `sqlite:tasks.db`, or `sqlite::memory:` for tests.
+    /// Connects to the database of a URL.
+    ///
+    /// URLs are `postgres://user:password@host:5432/database`, `sqlite:tasks.db`, and
+    /// `sqlite::memory:` for tests.
     ///
     /// The tables are created by [`migrate`](Self::migrate), and by the first engine
     /// that runs. For another schema of PostgreSQL, see [`new`](Self::new).
+    ///
+    /// ```
+    /// # use task_engine::TaskEngine;
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    /// tasks.migrate().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Refused`] if the URL is wrong or the database refuses the user,
+    /// and with [`StoreError::Unavailable`] if the database cannot be reached.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Ok(Self::new(DatabaseUrl::parse(url)?.connect().await?))
     }
 
-    /// Connects to PostgreSQL, and creates tasks on connections of the application's
-    /// pool: one of deadpool-postgres, or `PgPool` of sqlx (feature `sqlx`).
+    /// Connects to PostgreSQL, and creates tasks on connections of the application's pool.
+    ///
+    /// The pool is one of deadpool-postgres, or `PgPool` of sqlx (feature `sqlx`).
     ///
     /// The URL is for connections that only this crate uses: an engine listens for
     /// notifications and sends heartbeats, which must not wait for a pool. They are
@@ -91,8 +107,9 @@ impl TaskEngine {
         Ok(Self { pool: Some(Arc::new(pool)), ..Self::new(store) })
     }
 
-    /// Returns the tasks of a store that was opened before: a `PgStore`, an `SqliteStore`, or
-    /// another implementation of [`Store`].
+    /// Uses a store that was opened before.
+    ///
+    /// The store is a `PgStore`, an `SqliteStore`, or another implementation of [`Store`].
     #[must_use]
     pub fn new(store: impl Into<Arc<dyn Store>>) -> Self {
         Self {
@@ -104,18 +121,24 @@ impl TaskEngine {
         }
     }
 
-    /// The same with one more hook on creation, which runs after the others: see [`CreationHook`].
+    /// Adds a hook on creation, which runs after the hooks that were added before: see
+    /// [`CreationHook`].
     ///
-    /// Tasks that are created by tasks of its [engines](Self::engine) pass it, too.
+    /// Tasks that are created by tasks of its [engines](Self::engine) pass the hook, too.
     #[must_use]
     pub fn creation_hook(mut self, hook: impl CreationHook) -> Self {
         self.hooks.add(hook);
         self
     }
 
-    /// Creates the tables, or brings them to this version.
+    /// Creates the tables, or migrates them to the version that this program needs.
     ///
-    /// Returns the applied migrations.
+    /// Returns the applied migrations. Call it when the application is deployed; an engine does it
+    /// at its start, too.
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Version`] if the tables were made by a newer version, and with
+    /// [`StoreError::Refused`] if the user of the database may not create tables.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
         self.store.migrate().await
     }
@@ -126,13 +149,13 @@ impl TaskEngine {
         Engine::new(self.clone(), state)
     }
 
-    /// Returns the store, for everything that is not here: statistics, searches, repair.
+    /// Returns the store, which has the methods that are not here: statistics, searches, repair.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Returns everything about one task; `None` if it does not exist.
+    /// Returns one task with everything that is recorded about it; `None` if it does not exist.
     pub async fn get(&self, id: TaskId) -> Result<Option<TaskDetails>, StoreError> {
         self.store.task(id).await
     }
@@ -165,16 +188,37 @@ impl TaskEngine {
         Schedules::of(&*self.store)
     }
 
-    /// Creates many tasks, all or none, in one call.
+    /// Creates many tasks in one call, all or none.
     ///
-    /// The ids are in order.
+    /// Returns the ids in the order of the tasks.
+    ///
+    /// ```
+    /// # use task_engine::{NewTask, Task, TaskEngine};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct SendMail { to: String }
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    /// # tasks.migrate().await?;
+    /// let mut mails = Vec::new();
+    /// for to in ["ada", "bob"] {
+    ///     mails.push(NewTask::of(&SendMail { to: to.into() })?);
+    /// }
+    /// let ids = tasks.create_many(&mails).await?;
+    /// assert_eq!(ids.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with a [`CreateError`] if one of the tasks is invalid or refused, or if the store fails.
+    /// None of them is created then.
     pub async fn create_many(&self, tasks: &[NewTask]) -> Result<Vec<TaskId>, CreateError> {
         let creations = self.create_each(tasks).await?;
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// As [`create_many`](Self::create_many), and returns for each whether it was
-    /// created: a unique task may exist already.
+    /// Creates many tasks like [`create_many`](Self::create_many), and returns for each whether it
+    /// was created: a unique task may exist already.
     pub async fn create_each(&self, tasks: &[NewTask]) -> Result<Vec<Creation>, CreateError> {
         let span = Traceparent::current();
         if self.hooks.is_empty() && self.parent.is_none() && span.is_none() {
@@ -211,7 +255,9 @@ impl TaskEngine {
     }
 
     /// Returns tasks as they would be created here, for a driver that [`Transaction`] does not
-    /// support: with parent, correlation id and span, and with the changes of the hooks.
+    /// support.
+    ///
+    /// They have their parent, correlation id and span, and the changes of the hooks.
     pub fn prepare(&self, tasks: Vec<NewTask>) -> Result<Vec<NewTask>, CreateError> {
         self.prepare_under(Traceparent::current(), tasks)
     }
@@ -300,8 +346,10 @@ impl TaskEngine {
         self.store.signal(&target.into(), name, &payload).await
     }
 
-    /// The same in a transaction of the application: the task receives the signal when the
-    /// transaction commits, and stays locked until then.
+    /// Sends a signal in a transaction of the application: the task receives it when the
+    /// transaction commits.
+    ///
+    /// The task stays locked until then.
     ///
     /// With the PostgreSQL drivers it returns a future; with rusqlite, the result itself.
     pub fn signal_in<X: Transaction>(
@@ -315,9 +363,24 @@ impl TaskEngine {
         transaction.signal(schema, target.into(), name.to_owned(), signal_payload(payload))
     }
 
-    /// Cancels a task: at once if it waits, by request if it runs.
+    /// Cancels a task: at once if it waits, by a request if it runs.
     ///
     /// The execution of a running task shows later how its code reacted.
+    ///
+    /// ```
+    /// # use task_engine::{Task, TaskEngine};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct SendMail { to: String }
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    /// # tasks.migrate().await?;
+    /// use task_engine::CancelReport;
+    ///
+    /// let id = tasks.create(SendMail { to: "ada".into() }).await?;
+    /// assert_eq!(tasks.cancel(id).await?, CancelReport::Cancelled);
+    /// # Ok(()) }
+    /// ```
     pub async fn cancel(&self, id: TaskId) -> Result<CancelReport, StoreError> {
         let reports = self.store.cancel(&[id]).await?;
         Ok(reports.first().copied().unwrap_or(CancelReport::NotFound))

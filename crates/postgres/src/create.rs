@@ -53,8 +53,8 @@ impl StoreInner {
 }
 
 impl Schema {
-    /// Creates tasks in a transaction of the application's own, with tokio-postgres: they are
-    /// there, and engines are woken, when it commits.
+    /// Creates tasks in a transaction of tokio-postgres: they exist, and engines are woken, when it
+    /// commits.
     ///
     /// Applications use `Create::in_tx` of the crate `task-engine`, which also runs creation hooks.
     pub async fn create_in(
@@ -129,7 +129,8 @@ impl Schema {
         Ok(creations)
     }
 
-    /// Creates tasks in a transaction of the application's own, with sqlx 0.9.
+    /// Creates tasks in a transaction of sqlx 0.9: they exist, and engines are woken, when it
+    /// commits.
     ///
     /// An application with another version of sqlx calls the SQL function `task_engine.create_task`
     /// in its transaction.
@@ -143,7 +144,7 @@ impl Schema {
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// As [`Schema::create_each_in`], with sqlx.
+    /// Creates tasks like [`Schema::create_each_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn create_each_in_sqlx(
         &self,

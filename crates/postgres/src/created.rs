@@ -39,7 +39,7 @@ impl Schema {
         Ok(rows.iter().map(|row| created(row).into()).collect())
     }
 
-    /// The same with sqlx.
+    /// Returns the tasks of a class that this transaction has created, oldest first, with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn created_in_sqlx(
         &self,

@@ -5,8 +5,9 @@ use std::fmt;
 
 use task_engine_store::error::StoreError;
 
-/// The schema that holds the tables: `task_engine`, unless an application
-/// keeps several apart in one database.
+/// The schema that holds the tables, `task_engine` by default.
+///
+/// With several schemas, one database holds several separate sets of tasks.
 ///
 /// The statements in `sql/` are written for the default schema, so that they
 /// can be read and outcome as they are; for another one the name is replaced.

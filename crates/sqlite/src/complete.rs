@@ -12,8 +12,7 @@ use crate::error::JobError;
 use crate::record::{Recorded, record_one, sweep_cancel_requests};
 use crate::savepoint::{in_savepoint, lock, roll_back};
 
-/// Completes a task inside a transaction of the application's own: it is done if that commits, and
-/// never was if it rolls back.
+/// Completes a task in a transaction of rusqlite: the task ends if the transaction commits.
 ///
 /// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
 /// transaction can write to the file until the transaction ends.

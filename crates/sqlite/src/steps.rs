@@ -22,8 +22,8 @@ use crate::savepoint::{in_savepoint, lock, roll_back};
 use crate::signals::{signal_of, signals_of};
 use crate::value::read;
 
-/// Records a step inside a transaction of the application's own: the step and the application's
-/// rows are there if it commits, and never were if it rolls back.
+/// Records a step in a transaction of rusqlite, so that the step and the rows of the application
+/// commit together.
 ///
 /// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
 /// transaction can write to the file until the transaction ends.

@@ -14,10 +14,21 @@ use crate::routes::{self, Route};
 
 pub(crate) type Render = dyn Fn() -> String + Send + Sync;
 
-/// The pages and the API for the tasks of one store.
+/// The settings of the dashboard and the HTTP API for the tasks of one store.
 ///
-/// Give it a store of its own: then it has its own connections, and engines do
-/// not wait for pages.
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use task_engine::sqlite::SqliteStore;
+/// use task_engine_web::{Access, Dashboard};
+///
+/// let store = SqliteStore::open_in_memory()?;
+/// let access = Access::closed().password("correct horse")?;
+/// let router = Dashboard::new(store, access).base_path("/tasks").router();
+/// let application: axum::Router = axum::Router::new().nest_service("/tasks", router);
+/// # Ok(()) }
+/// ```
+///
+/// Give it a store of its own. Then it has its own connections, and engines do not wait for pages.
 #[must_use = "a dashboard does nothing until its router is served"]
 pub struct Dashboard {
     pub(crate) store: Arc<dyn Store>,
@@ -39,7 +50,7 @@ impl fmt::Debug for Dashboard {
 }
 
 impl Dashboard {
-    /// Creates a dashboard for the users that `access` admits.
+    /// Creates a dashboard of this store for the users that have access.
     pub fn new(store: impl Into<Arc<dyn Store>>, access: Access) -> Self {
         Self {
             store: store.into(),
@@ -51,12 +62,12 @@ impl Dashboard {
         }
     }
 
-    /// The path at which the application nests the router, like `/tasks`.
+    /// Sets the path at which the application nests the router, like `/tasks`.
     ///
-    /// Links need it.
+    /// The links on the pages need it.
     ///
     /// # Panics
-    /// If it is not empty and does not begin with a slash, or ends with one.
+    /// Panics if it is not empty and does not begin with a slash, or ends with one.
     pub fn base_path(mut self, path: &str) -> Self {
         let fits = path.is_empty() || (path.starts_with('/') && !path.ends_with('/'));
         assert!(fits, "a base path looks like /tasks, not {path:?}");
@@ -64,7 +75,7 @@ impl Dashboard {
         self
     }
 
-    /// The time zone of the pages.
+    /// Sets the time zone of the pages.
     ///
     /// Default: that of this machine.
     pub fn time_zone(mut self, zone: TimeZone) -> Self {
@@ -79,7 +90,7 @@ impl Dashboard {
         self
     }
 
-    /// Ends event streams when this is cancelled.
+    /// Ends the event streams of pages when this token is cancelled.
     ///
     /// Without it, a server that waits for its last request waits forever.
     pub fn stop_with(mut self, stop: CancellationToken) -> Self {

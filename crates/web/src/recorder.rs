@@ -12,9 +12,10 @@ const BOUNDS_TASKS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_0
 /// How often measurements are aggregated, also without a scrape.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// The recorder of this process.
+/// Records the metrics of this process, for
+/// [`Dashboard::engine_metrics`](crate::Dashboard::engine_metrics).
 ///
-/// Cheap to clone.
+/// It is cheap to clone.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -30,7 +31,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Recorder(PrometheusHandle);
 
-/// A recorder is installed already.
+/// The error of [`Recorder::install`]: this process has a recorder already, so use that one.
 #[derive(Debug, thiserror::Error)]
 #[error("a metrics recorder is already installed in this process; use that one for /metrics")]
 pub struct RecorderTaken;
@@ -55,7 +56,7 @@ impl Recorder {
         self.0.render()
     }
 
-    /// Aggregates measurements, forever.
+    /// Aggregates measurements until the future is dropped.
     ///
     /// Without it, each measurement stays in memory until the next scrape.
     pub async fn keep(self) {

@@ -19,8 +19,10 @@ impl<S> Context<S> {
         Some(self.decoded(&format!("the result of step {name:?}"), &stored).await)
     }
 
-    /// Records a step in a transaction of the application, in the database of the tasks: the
-    /// effects of the transaction and the record of the step commit together, or neither does.
+    /// Records a step of a durable task in a transaction of the application.
+    ///
+    /// The transaction is in the database of the tasks. Its effects and the record of the step
+    /// commit together, or neither does.
     ///
     /// So the effects happen exactly once, even if the engine dies. Call it last, with `?`, and
     /// commit. Ask [`recorded`](Self::recorded) first whether the step has to run.

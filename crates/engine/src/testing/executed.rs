@@ -63,7 +63,7 @@ impl Executed {
     /// Returns the decoded result, or the error.
     ///
     /// # Panics
-    /// If there is a result and it is no `R`.
+    /// Panics if there is a result that does not decode as an `R`.
     #[track_caller]
     pub fn result<R: DeserializeOwned>(&self) -> Result<R, TaskError> {
         let result = self.outcome.clone()?;
@@ -80,7 +80,7 @@ impl Executed {
     /// Returns the error of an attempt that has failed.
     ///
     /// # Panics
-    /// If it has not.
+    /// Panics if the attempt has not failed.
     #[must_use]
     #[track_caller]
     pub fn error(&self) -> &TaskError {
@@ -140,7 +140,7 @@ impl fmt::Display for Executed {
 
 /// The attempts of one drain, in order.
 ///
-/// Is a slice of [`Executed`].
+/// It dereferences to a slice of [`Executed`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Drained {
@@ -175,7 +175,7 @@ impl Drained {
     /// that none was passed over.
     ///
     /// # Panics
-    /// If that is not so; the message lists what ran.
+    /// Panics if one did not succeed or was passed over. The message lists what ran.
     #[track_caller]
     pub fn assert_all_done(&self) {
         let last = |task: &Executed| {
