@@ -1,5 +1,4 @@
-//! How an attempt can end ([`AttemptEnd`]), and what follows ([`decide_end`]): the
-//! one place that decides it.
+//! Decides how an attempt can end ([`AttemptEnd`]) and what follows ([`decide_end`]).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -82,14 +81,14 @@ impl TaskError {
         Self { exception: exception.into(), message: message.into(), backtrace: Vec::new() }
     }
 
-    /// The same with these lines as its backtrace.
+    /// Replaces the backtrace with these lines.
     #[must_use]
     pub fn with_backtrace(mut self, lines: Vec<String>) -> Self {
         self.backtrace = lines;
         self
     }
 
-    /// What a store can keep: no NUL, and a limited length.
+    /// Returns the error as a store can keep it: without NUL, and with a limited length.
     #[must_use]
     pub fn storable(mut self) -> Self {
         const MESSAGE_BYTES_MAX: usize = 16 * 1024;
@@ -159,20 +158,20 @@ pub enum AttemptEnd {
 }
 
 impl AttemptEnd {
-    /// The code took longer than the time limit of its class.
+    /// Creates the end of an attempt that took longer than the time limit of its class.
     #[must_use]
     pub fn timeout(limit: Duration) -> Self {
         Self::Timeout(TaskError::new(TaskError::TIMEOUT, format!("not finished after {limit:?}")))
     }
 
-    /// The result cannot be encoded, or the store refuses it.
+    /// Creates the end of an attempt whose result cannot be encoded, or is refused by the store.
     #[must_use]
     pub fn result_not_storable(why: impl fmt::Display) -> Self {
         let message = format!("the result cannot be stored: {why}");
         Self::ResultNotStorable(TaskError::new(TaskError::RESULT_NOT_STORABLE, message))
     }
 
-    /// `complete_in` was called, and nothing was committed.
+    /// Creates the end of an attempt that called `complete_in` and committed nothing.
     #[must_use]
     pub fn not_committed() -> Self {
         let message = "complete_in was called, but its transaction was not committed, \
@@ -180,7 +179,7 @@ impl AttemptEnd {
         Self::NotCommitted(TaskError::new(TaskError::NOT_COMMITTED, message))
     }
 
-    /// The engine stopped before the code had finished.
+    /// Creates the end of an attempt whose engine stopped before the code had finished.
     #[must_use]
     pub fn released() -> Self {
         let message = "the engine stopped before the task had finished";
@@ -193,13 +192,13 @@ impl AttemptEnd {
         Self::Released(TaskError::new(TaskError::ENGINE_STOPPED, message))
     }
 
-    /// The attempt never started.
+    /// Creates the end of an attempt that never started.
     #[must_use]
     pub fn never_started(why: impl Into<String>) -> Self {
         Self::NeverStarted(TaskError::new(TaskError::NEVER_STARTED, why))
     }
 
-    /// The stored task cannot be read.
+    /// Creates the end of an attempt whose stored task cannot be read.
     #[must_use]
     pub fn unreadable(id: TaskId, why: impl fmt::Display) -> Self {
         let message = format!("task {id} cannot be read: {why}");
@@ -282,7 +281,7 @@ impl AttemptEnd {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the recorded error, so that it can be changed.
     pub fn error_mut(&mut self) -> Option<&mut TaskError> {
         match self {
             Self::Success(_) => None,
@@ -365,8 +364,9 @@ pub enum NextState {
 }
 
 impl NextState {
-    /// What follows if a cancel request for the attempt is stored when its end is
-    /// recorded: a task that would wait is cancelled instead.
+    /// Returns what follows if a cancel request for the attempt is stored when its end is recorded.
+    ///
+    /// A task that would wait is cancelled instead.
     ///
     /// This is the only part of the decision that a store executes by itself,
     /// because only its transaction sees the request. `record.sql` of PostgreSQL

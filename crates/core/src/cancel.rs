@@ -69,7 +69,7 @@ pub enum CancelOutcome {
 }
 
 impl CancelOutcome {
-    /// For an attempt that runs or has ended, with the recorded reaction.
+    /// Creates the outcome for an attempt that runs or has ended, with the recorded reaction.
     #[must_use]
     pub fn of(runs: bool, reaction: Option<CancelReaction>) -> Self {
         match reaction {

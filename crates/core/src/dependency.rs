@@ -32,7 +32,7 @@ pub const FLOW_TASK: &str = "flow_task";
 /// The field in the context of a task that depends on others.
 pub const DEPENDENT: &str = "dependent";
 
-/// When a task may start, by the end of a task that it depends on.
+/// The condition under which a task may start, by the end of a task that it depends on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -75,7 +75,7 @@ impl fmt::Display for DependencyCondition {
     }
 }
 
-/// A task that another one depends on: of the same flow, by its name, or an existing one.
+/// A task that another one depends on: a task of the same flow, by its name, or an existing one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DependencyTarget {
     /// A task of the same flow.
@@ -146,7 +146,7 @@ impl<T: Into<DependencyTarget> + Clone> IntoDependencies for &[T] {
     }
 }
 
-/// Tasks that depend on each other, created all or none.
+/// A builder of tasks that depend on each other and are created together, all or none.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -223,7 +223,7 @@ impl Flow {
     /// Starts the last task after these have succeeded: names of tasks of the flow, or ids of
     /// existing tasks.
     ///
-    /// If one of them fails or is cancelled, it is cancelled.
+    /// If one of them fails or is cancelled, the last task is cancelled.
     pub fn after(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Success)
     }
@@ -236,7 +236,7 @@ impl Flow {
     /// Starts the last task after all of these have ended, if at least one of them has failed or
     /// was cancelled.
     ///
-    /// Otherwise it is cancelled.
+    /// If all of them succeed, the last task is cancelled.
     pub fn after_failure(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Failure)
     }
@@ -264,7 +264,7 @@ impl Flow {
         self.tasks.is_empty()
     }
 
-    /// Checks it, and puts each task after those that it depends on.
+    /// Checks the flow, and puts each task after those that it depends on.
     pub fn resolve(self) -> Result<NewFlow, InvalidFlow> {
         if let Some(error) = self.invalid {
             return Err(error);
@@ -462,7 +462,7 @@ pub enum DependencyRef {
 }
 
 impl NewFlow {
-    /// Returns one task that depends on existing ones.
+    /// Creates a flow of one task that depends on existing tasks.
     pub fn of_task(
         task: NewTask,
         on: &[(TaskId, DependencyCondition)],
@@ -514,8 +514,9 @@ fn remove_context(task: &mut NewTask, name: &str) {
     }
 }
 
-/// Tasks that join a running one: all tasks that depend on the running task depend on them,
-/// too, under the same conditions.
+/// Tasks that join a running one.
+///
+/// All tasks that depend on the running task depend on them, too, under the same conditions.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NewMembers {
@@ -528,7 +529,7 @@ pub struct NewMembers {
 }
 
 impl NewMembers {
-    /// Returns these tasks as members beside a running attempt.
+    /// Creates a request to add these tasks as members beside a running attempt.
     pub fn new(id: AttemptId, claim_id: ClaimId, tasks: Vec<NewTask>) -> Result<Self, InvalidTask> {
         let mut members = Self { id, claim_id, tasks };
         for task in &mut members.tasks {
@@ -558,31 +559,32 @@ pub struct CreatedFlow {
     pub ids: Vec<TaskId>,
 }
 
-/// Why a flow cannot be created.
+/// The error of a flow that cannot be created: change what the message names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidFlow {
-    /// It has no tasks, or a dependency comes before the first task.
+    /// The flow has no tasks, or a dependency is added before the first task.
     #[error("a flow needs a task before its dependencies")]
     NoTask,
     /// A batch has no members, so that its callbacks would wait for nothing.
     #[error("a batch needs at least one member")]
     NoMembers,
-    /// It has too many tasks.
+    /// The flow has more tasks than [`FLOW_TASKS_MAX`]: split it.
     #[error("a flow has at most {FLOW_TASKS_MAX} tasks, this one has {0}")]
     TooManyTasks(usize),
-    /// It has too many dependencies.
+    /// The flow has more dependencies than [`FLOW_DEPENDENCIES_MAX`]: split it, or depend on fewer
+    /// tasks.
     #[error("a flow has at most {FLOW_DEPENDENCIES_MAX} dependencies, this one has {0}")]
     TooManyDependencies(usize),
-    /// A name cannot be used.
+    /// The name of a task is empty, too long, or has control characters: choose another one.
     #[error(
         "a name in a flow has 1 to {NAME_BYTES_MAX} bytes and no control characters, not {0:?}"
     )]
     Name(String),
-    /// Two tasks have one name.
+    /// Two tasks have the same name: rename one of them.
     #[error("two tasks of the flow have the name {0:?}")]
     DuplicateName(String),
-    /// A task depends on a name that no task has.
+    /// A task depends on a name that no task of the flow has: correct the name.
     #[error("task {task:?} depends on {name:?}, which is no task of the flow{}", did_you_mean(.similar))]
     UnknownName {
         /// The dependent task.
@@ -592,7 +594,7 @@ pub enum InvalidFlow {
         /// A name that may be meant.
         similar: Option<String>,
     },
-    /// A task depends on another one in two ways.
+    /// A task depends on another one under two conditions: remove one of them.
     #[error("task {task:?} depends on {on} under two conditions; use one")]
     TwoConditions {
         /// The dependent task.
@@ -600,13 +602,14 @@ pub enum InvalidFlow {
         /// What it depends on.
         on: String,
     },
-    /// Tasks wait for each other.
+    /// Tasks wait for each other in a cycle: remove one of these dependencies.
     #[error("the tasks of the flow wait for each other: {}", .0.join(" → "))]
     Cycle(Vec<String>),
-    /// A task is unique and depends on others.
+    /// A task is unique and depends on others, which is not possible: remove its key or its
+    /// dependencies.
     #[error("task {0:?} has a unique key, and a task with a unique key cannot depend on others")]
     UniqueTask(String),
-    /// A task is invalid.
+    /// A task of the flow is invalid: see [`InvalidTask`].
     #[error(transparent)]
     Task(#[from] InvalidTask),
 }

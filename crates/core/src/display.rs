@@ -17,7 +17,7 @@ pub use limits::{limit_key_text, limit_options_text, limit_target_text, rate_tex
 pub use steps::{StepEntry, StepState, kept_signals, step_timeline};
 pub use times::{clock, clock_and_relative, relative, span};
 
-/// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
+/// Returns a number with its noun: `1 task`, `2 tasks`, `3 classes`, `4 retries`.
 #[must_use]
 pub fn count(number: usize, what: &str) -> String {
     if number == 1 {
@@ -38,7 +38,7 @@ pub fn capitalize(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// `12,345`, or `100,000+` if counting stopped at its limit.
+/// Returns a count like `12,345`, or `100,000+` if counting stopped at its limit.
 #[must_use]
 pub fn count_text(count: BoundedCount) -> String {
     let digits = count.counted.to_string();

@@ -143,7 +143,7 @@ pub struct FoundTask {
 }
 
 impl Filter {
-    /// These tasks.
+    /// Creates a filter for these tasks.
     #[must_use]
     pub fn of_ids(ids: &[TaskId]) -> Self {
         let values = ids.iter().map(|id| Value::Number(id.0)).collect();
@@ -191,7 +191,7 @@ impl Filter {
             .any(|term| matches!(&term.field, FilterField::Context(path) if asks(path)))
     }
 
-    /// Tasks whose unique key is not made of an `Idempotency-Key`.
+    /// Creates a filter for tasks whose unique key is not made of an `Idempotency-Key`.
     #[must_use]
     pub fn without_idempotency_keys() -> Self {
         let field = FilterField::Context(vec![CONTEXT_KEY.to_owned()]);
@@ -199,7 +199,7 @@ impl Filter {
         Self { terms: vec![Term { field, operator: FilterOperator::HasNot, values }] }
     }
 
-    /// Tasks that were created by an HTTP request with an `Idempotency-Key`.
+    /// Creates a filter for tasks that were created by an HTTP request with an `Idempotency-Key`.
     #[must_use]
     pub fn with_request() -> Self {
         let field = FilterField::Context(vec![request::CONTEXT_MARK.to_owned()]);
@@ -207,7 +207,7 @@ impl Filter {
         Self { terms: vec![Term { field, operator: FilterOperator::Has, values }] }
     }
 
-    /// Tasks that name no secrets of their own.
+    /// Creates a filter for tasks that name no secrets of their own.
     #[must_use]
     pub fn without_secrets() -> Self {
         let field = FilterField::Context(vec![crate::secret::CONTEXT_NAME.to_owned()]);
@@ -226,7 +226,7 @@ impl Filter {
         statuses
     }
 
-    /// The same, and the task is in one of these.
+    /// Adds the term that the task is in one of these statuses.
     #[must_use]
     pub fn and_status(mut self, any: &[TaskStatus]) -> Self {
         let values = any.iter().copied().map(Value::Status).collect();
@@ -234,7 +234,7 @@ impl Filter {
         self
     }
 
-    /// The same, and the task is of this class.
+    /// Adds the term that the task is of this class.
     #[must_use]
     pub fn and_class(mut self, class: impl Into<String>) -> Self {
         let values = vec![Value::Text(class.into())];
@@ -242,7 +242,7 @@ impl Filter {
         self
     }
 
-    /// The same, and the task belongs to this flow.
+    /// Adds the term that the task belongs to this flow.
     #[must_use]
     pub fn and_correlation(mut self, id: impl Into<String>) -> Self {
         let values = vec![Value::Text(id.into())];
@@ -254,7 +254,7 @@ impl Filter {
         self
     }
 
-    /// The same, and its error is of this kind, or has exactly this message.
+    /// Adds the term that the error of the task is of this kind, or has exactly this message.
     #[must_use]
     pub fn and_error(mut self, kind: impl Into<String>) -> Self {
         let values = vec![Value::Text(kind.into())];
@@ -262,7 +262,7 @@ impl Filter {
         self
     }
 
-    /// The same, and its error has this text in it, in either case.
+    /// Adds the term that the error of the task contains this text, in upper or lower case.
     #[must_use]
     pub fn and_error_with(mut self, text: impl Into<String>) -> Self {
         let values = vec![Value::Text(text.into())];
@@ -270,7 +270,7 @@ impl Filter {
         self
     }
 
-    /// The same, and the task last changed at least this long ago.
+    /// Adds the term that the task last changed at least this long ago.
     #[must_use]
     pub fn and_unchanged_for(mut self, age: Duration) -> Self {
         let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
@@ -283,14 +283,14 @@ impl Filter {
         self
     }
 
-    /// The same without its terms about the status.
+    /// Removes the terms about the status.
     #[must_use]
     pub fn without_status(mut self) -> Self {
         self.terms.retain(|term| term.field != FilterField::Status);
         self
     }
 
-    /// Both.
+    /// Returns a filter that matches what both of these filters match.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.terms.extend(other.terms);
@@ -449,7 +449,7 @@ impl FilterOperator {
         }
     }
 
-    /// As it is written in a filter.
+    /// Returns the field as it is written in a filter.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -58,7 +58,7 @@ impl Origin {
         }
     }
 
-    /// The origin of tasks that the task `id` creates, whose own origin this is.
+    /// Returns the origin of tasks that the task `id` creates; this is the origin of that task.
     #[must_use]
     pub fn for_children_of(&self, id: TaskId) -> Self {
         Self { parent_id: Some(id), ..self.clone() }
@@ -119,7 +119,7 @@ pub fn fill_traceparent(task: &mut NewTask, traceparent: Traceparent) {
     task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], FieldMode::Keep);
 }
 
-/// Tasks created in one trace form a flow, unless they have a correlation id.
+/// Puts a task without a correlation id into the flow of its trace.
 pub fn fill_correlation(task: &mut NewTask, traceparent: Traceparent) {
     let id = correlation_of_trace(traceparent);
     task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&id))], FieldMode::Keep);

@@ -34,17 +34,17 @@ pub const FRACTION_DIGITS_MAX: usize = 16_383;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Box<str>);
 
-/// Why a text is not acceptable JSON; the message has the position.
+/// The error of a text that is not acceptable JSON; the message has the position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJson {
-    /// Not JSON, or not of the expected type.
+    /// The text is not JSON, or not of the expected type.
     #[error("not valid JSON: {0}")]
     Syntax(String),
-    /// A valid JSON value, but parameters and context are objects.
+    /// The text is a valid JSON value, but parameters and context must be objects.
     #[error("a JSON object is needed (like {{\"name\": \"value\"}}), this is {0}")]
     NotAnObject(&'static str),
-    /// Longer than [`BYTES_MAX`].
+    /// The text is longer than [`BYTES_MAX`]: store large data elsewhere and pass a reference.
     #[error(
         "{bytes} bytes of JSON are too many (at most {BYTES_MAX}, with numbers written out in full and a space after each comma and colon); keep the data elsewhere and pass a reference to it"
     )]
@@ -52,8 +52,10 @@ pub enum InvalidJson {
         /// The length of the text, as sent or as PostgreSQL prints it.
         bytes: usize,
     },
-    /// A number with more than [`INTEGER_DIGITS_MAX`] digits before its decimal
-    /// point, or [`FRACTION_DIGITS_MAX`] after it.
+    /// A number has more than [`INTEGER_DIGITS_MAX`] digits before its decimal point, or
+    /// [`FRACTION_DIGITS_MAX`] after it.
+    ///
+    /// Send it as a string.
     #[error(
         "the number at byte {at} has too many digits when it is written out in full (at most {INTEGER_DIGITS_MAX} before and {FRACTION_DIGITS_MAX} after the decimal point); send it as a string"
     )]
@@ -61,13 +63,13 @@ pub enum InvalidJson {
         /// Where it starts.
         at: usize,
     },
-    /// Deeper than [`DEPTH_MAX`].
+    /// The value is nested deeper than [`DEPTH_MAX`]: make it flatter.
     #[error("nested deeper than {DEPTH_MAX} levels (at byte {at})")]
     TooDeep {
         /// Where the level after the last allowed one opens.
         at: usize,
     },
-    /// `\u0000` and lone surrogates cannot be stored by PostgreSQL.
+    /// The text contains `\u0000` or a lone surrogate, which PostgreSQL cannot store: remove it.
     #[error("the character {escape} (at byte {at}) cannot be stored; remove it")]
     Unstorable {
         /// The escape as written.
@@ -122,8 +124,9 @@ impl Json {
         Self(text.into_boxed_str())
     }
 
-    /// Replaces a stored value that cannot be read: an object with the reason as
-    /// `unreadable`, like PostgreSQL's `task_engine.readable`.
+    /// Returns an object that replaces a stored value that cannot be read.
+    ///
+    /// It has the reason as `unreadable`, like PostgreSQL's `task_engine.readable`.
     #[must_use]
     pub fn unreadable(reason: &str) -> Self {
         Self(serde_json::json!({ "unreadable": reason }).to_string().into())

@@ -66,7 +66,7 @@ pub enum LimitTarget {
     Named,
 }
 
-/// A limit.
+/// A limit on the attempts of a class, of a queue, or of the tasks that name it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// Its name, unique in the database.
@@ -78,7 +78,7 @@ pub struct Limit {
     pub options: LimitOptions,
 }
 
-/// The options of a limit: what a class, a queue or an operator sets.
+/// The options of a limit, which a class, a queue or an operator sets.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -116,7 +116,7 @@ pub struct LimitOptions {
     pub weights: BTreeMap<String, u32>,
 }
 
-/// At most `max` starts in any window of length `per`.
+/// A rate: at most `max` starts in any window of length `per`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Rate {
@@ -131,7 +131,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// At most `max` starts in any window of length `per`.
+    /// Creates a rate of at most `max` starts in any window of length `per`.
     #[must_use]
     pub fn new(max: u32, per: Duration) -> Self {
         Self { max, per, even: false }
@@ -165,25 +165,25 @@ impl Rate {
 }
 
 impl LimitOptions {
-    /// At most this many running attempts.
+    /// Limits how many attempts run at a time.
     #[must_use]
     pub fn max(max: u32) -> Self {
         Self { max: Some(max), ..Self::default() }
     }
 
-    /// At most this many starts in a window.
+    /// Limits how many attempts start in a window of time.
     #[must_use]
     pub fn rate(rate: Rate) -> Self {
         Self { rate: Some(rate), ..Self::default() }
     }
 
-    /// No limit, but a fair share of the workers for each value of this parameter.
+    /// Sets no limit, but gives each value of this parameter an equal share of the workers.
     #[must_use]
     pub fn fair(parameter: impl Into<String>) -> Self {
         Self::default().key(parameter)
     }
 
-    /// One attempt at a time for each key, in the order of time and id.
+    /// Runs one attempt at a time for each key, in the order of time and id.
     ///
     /// A task that failed and waits for its retry blocks its key.
     #[must_use]
@@ -225,14 +225,14 @@ impl LimitOptions {
     }
 }
 
-/// Why a limit is invalid.
+/// The error of an invalid limit: change what the message names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidLimit {
-    /// The name, the class or the queue is invalid.
+    /// The name, the class or the queue is empty, too long, or has control characters.
     #[error(transparent)]
     Name(#[from] InvalidTask),
-    /// The maximum is out of range.
+    /// The maximum is not from 1 to [`MAX_RUNNING_MAX`].
     #[error(
         "limit {name:?}: max is a number from 1 to {MAX_RUNNING_MAX}, not {max}; to start nothing, pause the queue: task-engine queues pause NAME"
     )]
@@ -242,7 +242,7 @@ pub enum InvalidLimit {
         /// The maximum as given.
         max: u32,
     },
-    /// The rate is out of range.
+    /// The number of starts or the window of the rate is out of range.
     #[error(
         "limit {name:?}: a rate is 1 to {RATE_MAX} starts in a window of 1 ms to 366 days, for example 100 per 1s"
     )]
@@ -250,7 +250,7 @@ pub enum InvalidLimit {
         /// The limit.
         name: String,
     },
-    /// The key is not the name of a parameter.
+    /// The key cannot be the name of a parameter.
     #[error(
         "limit {name:?}: a key is the name of a parameter of 1 to 200 bytes without control characters"
     )]
@@ -258,7 +258,7 @@ pub enum InvalidLimit {
         /// The limit.
         name: String,
     },
-    /// The order and a maximum contradict each other.
+    /// The limit is in order and has a maximum other than 1: remove the maximum.
     #[error(
         "limit {name:?}: tasks that run in order run one at a time; omit max or set it to 1, not {max}"
     )]
@@ -268,7 +268,8 @@ pub enum InvalidLimit {
         /// The maximum as given.
         max: u32,
     },
-    /// A weight is out of range, or there are too many.
+    /// A weight is not from 1 to [`WEIGHT_MAX`], there are more than [`WEIGHTS_MAX`], or the limit
+    /// has no key.
     #[error(
         "limit {name:?}: a weight is a number from 1 to {WEIGHT_MAX}, for at most {WEIGHTS_MAX} keys, and needs a key"
     )]
@@ -276,19 +277,19 @@ pub enum InvalidLimit {
         /// The limit.
         name: String,
     },
-    /// The limit limits nothing.
+    /// The limit has neither a maximum, a rate, an order nor a key: set one of them.
     #[error("limit {name:?} has no effect; set max, rate, in_order or key")]
     Empty {
         /// The limit.
         name: String,
     },
-    /// Two limits have the same name.
+    /// Two limits of an engine have the same name: rename one of them.
     #[error("limit {name:?} is declared twice; give one of them another name")]
     Duplicate {
         /// The name.
         name: String,
     },
-    /// Its key is a parameter that is not shown.
+    /// The key is a secret parameter, but keys are visible: choose another parameter.
     #[error(
         "limit {name:?}: the key {key:?} is a secret parameter of class {class}, and keys are visible; use another parameter"
     )]
@@ -300,7 +301,7 @@ pub enum InvalidLimit {
         /// The class.
         class: String,
     },
-    /// Too many limits for one class, queue or task.
+    /// A class, a queue or a task has more than [`LIMITS_MAX`] limits: remove some.
     #[error("{what} has {count} limits; at most {LIMITS_MAX} are possible")]
     TooMany {
         /// The class, queue or task.
@@ -334,7 +335,7 @@ impl Limit {
         Self { name: name.into(), target: LimitTarget::Named, options }.checked()
     }
 
-    /// The same, if it is valid.
+    /// Returns this limit if it is valid.
     pub fn checked(self) -> Result<Self, InvalidLimit> {
         self.check()?;
         Ok(self)

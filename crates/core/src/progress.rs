@@ -28,12 +28,15 @@ const PROGRESS_BYTES_MAX: usize = 1024;
 /// How important a line is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // The names say it.
 pub enum LogLevel {
+    /// For developers: details of what the code does.
     Debug,
+    /// For operators: what the code has done; the default.
     #[default]
     Info,
+    /// For operators: something is unusual, and the task goes on.
     Warn,
+    /// For operators: something failed.
     Error,
 }
 
@@ -100,7 +103,7 @@ pub struct ProgressReport {
 }
 
 impl ProgressReport {
-    /// Reported now.
+    /// Creates a report of now.
     ///
     /// A percentage out of bounds becomes the nearest valid one.
     #[must_use]
@@ -124,7 +127,7 @@ pub struct LogLine {
 }
 
 impl LogLine {
-    /// Logged now.
+    /// Creates a line that is logged now.
     ///
     /// A longer message is cut, between characters.
     #[must_use]

@@ -91,14 +91,14 @@ pub struct QueuePause {
 /// The longest reason, in bytes.
 pub const REASON_BYTES_MAX: usize = 1000;
 
-/// Why a queue cannot be paused.
+/// The error of a queue that cannot be paused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPause {
     /// The name of the queue is invalid.
     #[error(transparent)]
     Queue(#[from] InvalidTask),
-    /// The reason is invalid.
+    /// The reason is longer than [`REASON_BYTES_MAX`] or has control characters.
     #[error(
         "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; omit it if there is none"
     )]

@@ -37,9 +37,10 @@ use crate::retry::millis;
 use crate::secret::UnexpectedPlaceholder;
 use crate::task::{InvalidTask, NAME_BYTES_MAX, NewTask, Task};
 
-/// A schedule to store.
+/// A builder of a schedule, which creates a task at regular times.
 ///
-/// Errors in it are returned when it is used.
+/// Pass it to `Engine::schedule`. Errors in it are returned when it is used. The example runs a
+/// task every day at three o'clock in Paris.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -68,19 +69,21 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// At the times of a cron expression: five fields, six with seconds first, or a
-    /// nickname like `@daily`.
+    /// Creates a schedule with the times of a cron expression.
+    ///
+    /// The expression has five fields, or six with seconds first, or is a nickname like `@daily`.
     pub fn cron(name: impl Into<String>, expression: impl Into<String>) -> Self {
         Self::new(name, expression)
     }
 
-    /// At equal intervals from the time when the schedule is first stored.
+    /// Creates a schedule with equal intervals, counted from the time when the schedule is first
+    /// stored.
     pub fn every(name: impl Into<String>, interval: Duration) -> Self {
         let exact = SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX);
         Self::new(name, format!("every {exact:#}"))
     }
 
-    /// By a rule as text: `every 15m`, or a cron expression.
+    /// Creates a schedule from a rule as text: `every 15m`, or a cron expression.
     pub fn new(name: impl Into<String>, rule: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -141,13 +144,13 @@ impl Schedule {
         self
     }
 
-    /// Returns its name.
+    /// Returns the name of the schedule.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Checks it.
+    /// Checks the schedule, and returns its definition.
     pub fn definition(&self) -> Result<ScheduleDefinition, InvalidSchedule> {
         let invalid = |why: InvalidDefinition| InvalidSchedule { name: self.name.clone(), why };
         let task = match &self.task {
@@ -329,8 +332,8 @@ fn sort_keys(text: &str) -> String {
     }
 }
 
-/// What happens to slots that passed while no engine ran, or that waited for the task of
-/// an earlier slot.
+/// The action for slots that passed while no engine ran, or that waited for the task of an earlier
+/// slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Missed {
@@ -393,7 +396,7 @@ impl TryFrom<String> for Missed {
     }
 }
 
-/// What happens when a slot is due and the task of the previous slot has not ended.
+/// The action for a slot that is due while the task of the previous slot has not ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
@@ -441,7 +444,7 @@ impl FromStr for Overlap {
     }
 }
 
-/// Why a schedule cannot be used.
+/// The error of a schedule that cannot be used, with the name of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("schedule {name:?}: {why}")]
 pub struct InvalidSchedule {
@@ -451,35 +454,46 @@ pub struct InvalidSchedule {
     pub why: InvalidDefinition,
 }
 
-/// Why the definition of a schedule is invalid.
+/// The error of an invalid definition of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // The messages document the variants.
 #[non_exhaustive]
 pub enum InvalidDefinition {
+    /// The name is empty, too long, or has control characters: choose another one.
     #[error("a schedule needs a name of 1 to {NAME_BYTES_MAX} bytes without control characters")]
     Name,
+    /// The schedule has no task: set one with [`Schedule::task`] or [`Schedule::new_task`].
     #[error("it has no task; set one with .task(…) or .new_task(…)")]
     NoTask,
+    /// The task is unique, which is not possible here: use [`Schedule::overlap`] instead.
     #[error(
         "tasks of a schedule cannot be unique, but the task of class {0:?} is; use .overlap(…) to keep its tasks apart, and .new_task(…) for a task without a key"
     )]
     Unique(String),
+    /// The rule is neither an interval nor a cron expression.
     #[error(transparent)]
     Rule(#[from] InvalidScheduleRule),
+    /// The time zone is unknown: use a name like `Europe/Paris`.
     #[error("unknown time zone {0:?}; use a name like Europe/Paris or UTC")]
     Zone(String),
+    /// The cron expression matches no date, so the schedule would never fire.
     #[error("{0:?} never fires: there is no such date")]
     Never(String),
+    /// The jitter is longer than a day.
     #[error("the jitter is longer than a day")]
     Jitter,
+    /// The number of missed slots to fire is not from 1 to [`Missed::ALL_MAX`].
     #[error("the number of missed slots to fire must be 1 to {}", Missed::ALL_MAX)]
     Missed,
+    /// The task is invalid: see [`InvalidTask`].
     #[error(transparent)]
     Task(#[from] InvalidTask),
+    /// The parameters contain a placeholder for a secret: send the value itself.
     #[error("its parameters: {0}")]
     Placeholder(#[from] UnexpectedPlaceholder),
+    /// The context of the task is not storable.
     #[error("its context: {0}")]
     Context(#[from] InvalidJson),
+    /// Another version of Task Engine has stored the definition: use that version.
     #[error("it was stored by another version of Task Engine ({0})")]
     Stored(String),
 }

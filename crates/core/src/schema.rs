@@ -42,23 +42,23 @@ const DEPTH_MAX: usize = crate::json::DEPTH_MAX - 2;
 #[derive(Clone, PartialEq)]
 pub struct Schema(Arc<Value>);
 
-/// Why an engine does not publish a schema.
+/// The reason why an engine does not publish a schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSchema {
-    /// A schema of parameters is an object.
+    /// The schema is not a JSON object.
     #[error("it is not an object")]
     NotAnObject,
-    /// Longer than [`BYTES_MAX`].
+    /// The schema is longer than [`BYTES_MAX`]: make it shorter.
     #[error("it has {0} bytes, and at most {BYTES_MAX} are published")]
     TooLong(usize),
-    /// All schemas of the engine are longer than [`ENGINE_BYTES_MAX`].
+    /// All schemas of the engine together are longer than [`ENGINE_BYTES_MAX`].
     #[error("the schemas of an engine have at most {ENGINE_BYTES_MAX} bytes together")]
     TooLongTogether,
-    /// Nested too deep.
+    /// The schema is nested too deep.
     #[error("it is nested deeper than {DEPTH_MAX} levels")]
     TooDeep,
-    /// Not storable.
+    /// The schema contains text that cannot be stored.
     #[error("{0}")]
     Json(InvalidJson),
 }

@@ -43,16 +43,16 @@ pub const PATHS_MAX: usize = 100;
 /// would garble the message and hide nothing.
 const CHARS_MIN: usize = 4;
 
-/// Why a path of a secret is invalid.
+/// The error of an invalid path of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSecretPath {
-    /// Not a path.
+    /// The text is not a path like `password` or `card.number`.
     #[error(
         "{0:?} is not the path of a secret parameter; use names separated by dots, like \"password\" or \"card.number\", of at most {PATH_BYTES_MAX} bytes and without control characters"
     )]
     Path(String),
-    /// Too many paths.
+    /// A task has too many paths: name a whole object instead.
     #[error("{0} secret parameters are too many (at most {PATHS_MAX}); name a whole object")]
     TooMany(usize),
 }
@@ -99,7 +99,8 @@ pub fn redacted<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
 }
 
 impl Redactor {
-    /// For a task with these parameters and this context, of a class with these secret paths.
+    /// Creates a redactor for a task with these parameters and this context, of a class with these
+    /// secret paths.
     ///
     /// The paths in the context are added.
     #[must_use]

@@ -78,7 +78,7 @@ impl fmt::Display for StepKind {
     }
 }
 
-/// A name of a step or a signal that cannot be used.
+/// The error of a name of a step or a signal that is too long, empty, or has control characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid name of a {what}: {name:?}; a name has 1 to 200 bytes, no control characters{rule}"
@@ -340,12 +340,12 @@ pub enum WaitOutcome {
     Open,
 }
 
-/// The task that a signal is for.
+/// The task that receives a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignalTarget {
-    /// By its id.
+    /// The task with this id.
     Id(TaskId),
-    /// By its class and unique key: the last task that was created with it.
+    /// The last task of a class that was created with this unique key.
     UniqueKey {
         /// The class.
         class: String,
@@ -371,13 +371,13 @@ impl fmt::Display for SignalTarget {
     }
 }
 
-/// What happened to a signal.
+/// The outcome of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalStatus {
     /// The task was waiting for it, and continues.
     Delivered,
-    /// It is kept until the task waits for it.
+    /// The signal is kept until the task waits for it.
     Kept,
     /// Refused: a signal of this name was sent before.
     ///
@@ -415,7 +415,7 @@ impl SignalStatus {
         }
     }
 
-    /// Returns the one with this token.
+    /// Returns the status with this token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == token)

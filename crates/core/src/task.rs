@@ -25,13 +25,13 @@ mod status;
 pub use row::{CreatedTask, ExecutionRow, LateResult, TaskDetails, TaskListQuery, TaskRow};
 pub use status::{ExecutionStatus, TaskStatus};
 
-/// A task class: the parameters that are stored.
+/// A task class: a type whose fields are the parameters that are stored.
 ///
-/// The code that runs is a plain function that you register with an engine; an application that
+/// The code that runs is a plain function that you pass to `Engine::handle`. An application that
 /// only creates tasks needs none.
 ///
-/// With the crate `task-engine`, `#[derive(Serialize, Deserialize, Task)]` implements it,
-/// and `#[task(…)]` sets its options. By hand:
+/// With the crate `task-engine`, `#[derive(Serialize, Deserialize, Task)]` implements it, and
+/// `#[task(…)]` sets its options. Or implement it by hand:
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -77,33 +77,48 @@ pub use status::{ExecutionStatus, TaskStatus};
     note = "add `#[derive(Serialize, Deserialize, Task)]` to the type"
 )]
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
-    /// The name of the class.
+    /// The name of the class, which selects the code that runs.
     ///
-    /// It selects the code that runs.
+    /// Set it before you rename a type whose tasks are stored.
     const CLASS: &'static str;
 
-    /// Paths of parameters that only the task's code may see, like `"password"` or `"card.number"`;
-    /// a path may name a whole object.
+    /// The paths of parameters that only the task's code may see, like `"password"` or
+    /// `"card.number"`.
     ///
-    /// Output for people shows `[secret]` instead: see [`crate::secret`].
+    /// A path may name a whole object. Output for people shows `[secret]` instead: see
+    /// [`crate::secret`].
     const SECRETS: &'static [&'static str] = &[];
 
-    /// Retries, timeout, queue and priority of the class.
+    /// Returns the options of the class: its retries, timeout, queue and priority.
     #[must_use]
     fn options() -> TaskOptions {
         TaskOptions::default()
     }
 
-    /// Returns the uniqueness of a task of this class, if any: called with its parameters at every
-    /// creation.
+    /// Returns the uniqueness of this task, if it is unique.
+    ///
+    /// It is called at every creation.
     #[must_use]
     fn unique(&self) -> Option<Unique> {
         None
     }
 }
 
-/// The options of every task of a class, unless the task sets its own: see
-/// [`Task::options`].
+/// The options of the tasks of a class, which [`Task::options`] returns.
+///
+/// A task may set its own queue, priority and retry rule when it is created.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use std::time::Duration;
+/// use task_engine::{RetryRule, TaskOptions};
+///
+/// let options = TaskOptions::default()
+///     .retry(RetryRule::every(Duration::from_secs(60), 3))
+///     .timeout(Duration::from_secs(30))
+///     .queue("mail");
+/// assert_eq!(options.retry.maximum, 3);
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -155,14 +170,14 @@ impl Default for TaskOptions {
 }
 
 impl TaskOptions {
-    /// Sets the retry rule.
+    /// Sets when a failed attempt is retried, and how often.
     #[must_use]
     pub fn retry(mut self, rule: RetryRule) -> Self {
         self.retry = rule;
         self
     }
 
-    /// Limits the time of an attempt.
+    /// Sets how long an attempt may run.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
@@ -227,8 +242,9 @@ impl TaskOptions {
         self.schema(Schema::of::<T>())
     }
 
-    /// Adds a limit for all tasks of the class, over all engines: how many run at a time, how often
-    /// they start, whether they run in order.
+    /// Adds a limit for all tasks of the class, over all engines.
+    ///
+    /// It sets how many run at a time, how often they start, and whether they run in order.
     ///
     /// A class has at most three.
     ///
@@ -289,7 +305,7 @@ impl TaskOptions {
     }
 }
 
-/// The queue of tasks that name none.
+/// The queue of tasks for which no queue is set.
 pub const DEFAULT_QUEUE: &str = "default";
 
 /// The id of a task.
@@ -314,9 +330,9 @@ impl FromStr for TaskId {
     }
 }
 
-/// A task to create: in a batch, in a transaction of the application, or of a class that is known
-/// only by name.
+/// A task to create, with all that can be set before its creation.
 ///
+/// Use it to create many tasks in one call, or tasks of a class that is known only by name.
 /// Otherwise `TaskEngine::create` is shorter.
 ///
 /// ```
@@ -383,11 +399,11 @@ pub enum Due {
 /// The longest name of a class or queue, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// Why a task cannot be created.
+/// The error of a task that cannot be created: change what the message names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTask {
-    /// The parameters are not storable.
+    /// The parameters are not valid JSON, or not storable: see [`InvalidJson`].
     #[error("parameters of {class}: {why}")]
     Parameters {
         /// The class.
@@ -395,7 +411,7 @@ pub enum InvalidTask {
         /// The problem.
         why: InvalidJson,
     },
-    /// The name of a class or queue is invalid.
+    /// The name of a class or queue is empty, too long, or has control characters.
     #[error(
         "a {what} needs a name of 1 to {NAME_BYTES_MAX} bytes without control characters, not {name:?}"
     )]
@@ -405,7 +421,7 @@ pub enum InvalidTask {
         /// The name as given.
         name: String,
     },
-    /// The context is not storable.
+    /// The context is not storable: see [`InvalidJson`].
     #[error("context of {class}: {why}")]
     Context {
         /// The class.
@@ -413,7 +429,7 @@ pub enum InvalidTask {
         /// The problem.
         why: InvalidJson,
     },
-    /// The key of a unique task is too short or too long.
+    /// The key of a unique task is empty or too long: use a shorter key, for example a hash.
     #[error(
         "a unique key needs 1 to {KEY_BYTES_MAX} bytes without the character \\u0000, this one has {bytes}; use a hash of a longer key"
     )]
@@ -421,15 +437,16 @@ pub enum InvalidTask {
         /// The length of the key.
         bytes: usize,
     },
-    /// The period of a unique task is too short or too long.
+    /// The period within which a task is unique is shorter than 1 ms or longer than 100 years.
     #[error("a task is unique within a period of at least 1 ms and at most 100 years")]
     Period,
-    /// The correlation id cannot be stored.
+    /// The correlation id is empty, too long, or has control characters.
     #[error(
         "a correlation id is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, not {0:?}"
     )]
     Correlation(String),
-    /// The path of a secret is invalid.
+    /// The path of a secret is invalid: see
+    /// [`InvalidSecretPath`](crate::secret::InvalidSecretPath).
     #[error("class {class}: {why}")]
     Secret {
         /// The class.
@@ -437,10 +454,10 @@ pub enum InvalidTask {
         /// The problem.
         why: InvalidSecretPath,
     },
-    /// It names too many limits.
+    /// The task names more than [`LIMITS_MAX`] limits: remove some.
     #[error("a task names at most {LIMITS_MAX} limits, not {0}")]
     TooManyLimits(usize),
-    /// The trace context is invalid.
+    /// The trace context is not a W3C `traceparent`.
     #[error(transparent)]
     Traceparent(#[from] InvalidTraceparent),
 }
@@ -477,35 +494,35 @@ impl NewTask {
         }
     }
 
-    /// Runs it at a time.
+    /// Sets the time at which the task may run.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
         self.due = Due::At(time);
         self
     }
 
-    /// Runs it after a wait.
+    /// Sets how long the task waits before it may run.
     #[must_use]
     pub fn after(mut self, wait: Duration) -> Self {
         self.due = Due::After(wait);
         self
     }
 
-    /// Sets its priority: higher runs first.
+    /// Sets the priority of the task: higher runs first.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Puts it into a queue.
+    /// Sets the queue of the task.
     pub fn queue(mut self, queue: impl Into<String>) -> Result<Self, InvalidTask> {
         self.queue = check_name("queue", queue.into())?;
         Ok(self)
     }
 
-    /// Sets its own retry rule: a whole [`RetryRule`], or a [`RetryOverride`] of
-    /// parts of its class's rule.
+    /// Sets retry rules of this task: a whole [`RetryRule`], or a [`RetryOverride`] of parts of the
+    /// rule of its class.
     #[must_use]
     pub fn retry(mut self, rule: impl Into<RetryOverride>) -> Self {
         let rule: RetryOverride = rule.into();
@@ -516,7 +533,8 @@ impl NewTask {
         self
     }
 
-    /// Makes it unique.
+    /// Makes the task unique, so that a second task with the same key is not created: see
+    /// [`Unique`].
     pub fn unique(mut self, unique: Unique) -> Result<Self, InvalidTask> {
         unique.check()?;
         self.unique = Some(unique);
@@ -539,8 +557,9 @@ impl NewTask {
         Ok(self)
     }
 
-    /// Applies a named limit to it, with this key: for example the customer whose account of an
-    /// external service it uses.
+    /// Applies a named limit to the task, with this key.
+    ///
+    /// The key may be the customer whose account of an external service the task uses.
     ///
     /// It also sets the key for a limit of its class or queue. A task names at most three, and is
     /// refused if one does not exist when it is created.
@@ -562,9 +581,9 @@ impl NewTask {
         self.with_limit(name.into(), Some(key.into()))
     }
 
-    /// Applies a named limit to it.
+    /// Applies a named limit to the task without naming a key.
     ///
-    /// Its key is the value of the limit's parameter; if the limit has none, all such tasks share
+    /// The key is the value of the limit's parameter; if the limit has none, all such tasks share
     /// it.
     pub fn limit_named(self, name: impl Into<String>) -> Result<Self, InvalidTask> {
         self.with_limit(name.into(), None)
@@ -610,7 +629,7 @@ impl NewTask {
         self.unique.as_ref().map_or(Ok(()), Unique::check)
     }
 
-    /// Sets its flow.
+    /// Sets the correlation id of the flow that the task belongs to.
     ///
     /// A plain number means the flow of the task with this id.
     pub fn correlation(mut self, id: impl AsRef<str>) -> Result<Self, InvalidTask> {

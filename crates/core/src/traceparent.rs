@@ -14,7 +14,7 @@ pub struct Traceparent {
     flags: u8,
 }
 
-/// Why a text is not a `traceparent`.
+/// The error of a text that is not a `traceparent`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid traceparent {text:?}: {why}; it looks like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

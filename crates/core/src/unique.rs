@@ -23,7 +23,7 @@ pub const KEY_BYTES_MAX: usize = 500;
 /// The field of the context with the key of a unique task.
 pub(crate) const CONTEXT_KEY: &str = "unique_key";
 
-/// The uniqueness of a task.
+/// The uniqueness of a task: its key, which tasks conflict with it, and what happens then.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -46,13 +46,14 @@ pub struct Unique {
 }
 
 impl Unique {
-    /// Unique by this key among active tasks; on conflict the old task is kept.
+    /// Makes a task unique by this key among waiting and running tasks; on a conflict the old task
+    /// is kept.
     #[must_use]
     pub fn by(key: impl Into<String>) -> Self {
         Self { key: key.into(), scope: Scope::default(), on_conflict: OnConflict::default() }
     }
 
-    /// Unique by all parameters, as JSON with sorted names.
+    /// Makes a task unique by all its parameters, as JSON with sorted names.
     ///
     /// Creation fails if this has more than [`KEY_BYTES_MAX`] bytes. A key is visible, also if
     /// parameters are secret.

@@ -146,7 +146,7 @@ fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, InvalidField> {
     Ok(Some(own))
 }
 
-/// `2026-12-24T18:00:00Z`, or with another offset.
+/// Parses a time like `2026-12-24T18:00:00Z`, also with another offset.
 pub fn time(text: &str) -> Result<Timestamp, String> {
     let time: Timestamp = text
         .trim()

@@ -18,7 +18,7 @@ use task_engine_core::task::TaskId;
 
 use crate::operator::OperationError;
 
-/// An invalid field.
+/// The error of an invalid field of a request, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidField {
@@ -291,7 +291,7 @@ pub fn kind(value: &RawValue) -> &'static str {
     }
 }
 
-/// As a token of a JSON pointer.
+/// Returns a name as a token of a JSON pointer.
 #[must_use]
 pub fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")

@@ -308,7 +308,7 @@ pub struct FlowReport {
 }
 
 impl FlowReport {
-    /// What was created of this flow.
+    /// Creates the report of a created flow.
     #[must_use]
     pub fn of(flow: &NewFlow, created: &CreatedFlow) -> Self {
         let names = flow.tasks.iter().map(|task| task.name.clone());

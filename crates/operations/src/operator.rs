@@ -60,11 +60,11 @@ pub struct AuditedOperation {
     detail: Value,
 }
 
-/// Why an operation was not done, or not all of it.
+/// The error of an operation that was not done, or not completely.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The request is wrong.
+    /// The request is invalid: change the field that the message names.
     ///
     /// Nothing was changed.
     #[error("{message}")]
@@ -108,7 +108,7 @@ pub enum OperationError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Some of it was done, and then it failed.
+    /// The operation failed after some of its batches were done: the report lists them.
     #[error("failed after {} of {}: {cause}", .report.total(), .report.total() + *.left as u64)]
     Partial {
         /// What was done before.
@@ -121,7 +121,7 @@ pub enum OperationError {
 }
 
 impl OperationError {
-    /// The request as a whole is wrong.
+    /// Creates the error of a request that is invalid as a whole.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::Invalid { pointer: String::new(), message: message.into() }
     }

@@ -131,8 +131,9 @@ pub fn allowed_filter(
     Ok(filter.and(Filter::without_secrets()))
 }
 
-/// New tasks that record which of their parameters are secret, so that they stay so when no
-/// engine is known that declares it.
+/// Returns new tasks that record which of their parameters are secret.
+///
+/// So they stay secret when no known engine declares it.
 pub fn name_secrets(tasks: &[NewTask], secrets: &Secrets) -> Result<Vec<NewTask>, OperationError> {
     let named = tasks.iter().map(|task| task.clone().secret(&secrets.of_class(&task.class)));
     named.collect::<Result<_, _>>().map_err(|invalid| OperationError::invalid(invalid.to_string()))

@@ -28,7 +28,7 @@ macro_rules! outcomes {
                 match self { $(Self::$name => $token,)* }
             }
 
-            /// The same for people: what follows "task 7" in a sentence.
+            /// Returns the text for people, which follows "task 7" in a sentence.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $one,)* }
@@ -245,7 +245,7 @@ pub struct OperationReport {
 }
 
 impl OperationReport {
-    /// One outcome, without tasks.
+    /// Creates a report of one outcome, without tasks.
     #[must_use]
     pub fn of(outcome: OperationOutcome) -> Self {
         Self { counts: BTreeMap::from([(outcome, 1)]), ..Self::default() }

@@ -26,7 +26,7 @@ use task_engine_core::task::NewTask;
 
 use crate::operator::{OperationError, Operator};
 
-/// Parameters that fit no schema of their class.
+/// The error of parameters that fit no schema of their class.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("class {class} does not accept these parameters: {why}")]
 pub struct InvalidParameters {
@@ -153,7 +153,7 @@ impl Schemas {
 }
 
 impl Operator {
-    /// Whether parameters are checked by the schemas of classes.
+    /// Sets whether parameters are checked by the schemas of classes.
     ///
     /// They are by default.
     #[must_use]

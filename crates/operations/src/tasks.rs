@@ -84,7 +84,7 @@ impl std::fmt::Debug for FindOptions<'_> {
 }
 
 impl FindOptions<'_> {
-    /// As many as one request may change, with ten to be shown.
+    /// Creates options for as many tasks as one request may change, ten of which are shown.
     #[must_use]
     pub fn of_request() -> Self {
         Self { limit: REQUEST_TASKS_MAX, sample: 10, timeout: None, progress: &|_| {} }
@@ -110,7 +110,7 @@ pub struct SelectedTasks {
 }
 
 impl SelectedTasks {
-    /// These tasks, each once, whether they exist or not.
+    /// Creates a selection of these tasks, each once, whether they exist or not.
     #[must_use]
     pub fn of_ids(ids: &[TaskId]) -> Self {
         const NAMED_MAX: usize = 50;
@@ -132,7 +132,7 @@ impl TaskOperation {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Retry, Self::Cancel, Self::Rerun, Self::Delete];
 
-    /// `retry`, `cancel`, `rerun` or `delete`.
+    /// Returns the name of the operation: `retry`, `cancel`, `rerun` or `delete`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -51,7 +51,7 @@ impl FailureCounts {
     /// it may have been retried.
     pub const COUNTED_MAX: i64 = 10_000;
 
-    /// From a number that was counted up to one more than the limit.
+    /// Creates a count from a number that was counted up to one more than the limit.
     #[must_use]
     pub fn of(failed: i64, cancelled: i64) -> Self {
         let count = |seen: i64| BoundedCount {
@@ -124,17 +124,17 @@ impl EndingsQuery {
         Self { ids: Vec::new(), limit, age_max }
     }
 
-    /// At one task, too.
+    /// Adds one task.
     pub fn of(&mut self, id: TaskId) {
         self.ids.push((id, id));
     }
 
-    /// At all tasks that came after this one, too.
+    /// Adds all tasks that were created after this one.
     pub fn after(&mut self, id: TaskId) {
         self.ids.push((TaskId(id.0.saturating_add(1)), TaskId(i64::MAX)));
     }
 
-    /// Also searches below these ids.
+    /// Adds a search below these ids.
     ///
     /// Ids that are close to each other are searched once.
     pub fn below(&mut self, mut ids: Vec<TaskId>, places_max: usize) {

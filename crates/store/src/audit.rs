@@ -136,11 +136,11 @@ pub struct NewAuditEntry {
     of: Option<i64>,
 }
 
-/// The reason why an entry is invalid.
+/// The error of an invalid entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidAuditEntry {
-    /// The actor, or the action.
+    /// The name of the actor or of the action is invalid.
     #[error(
         "the {what} of an audit entry is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {text:?}"
     )]
@@ -150,7 +150,7 @@ pub enum InvalidAuditEntry {
         /// The text.
         text: String,
     },
-    /// The target.
+    /// The target is too long: name fewer tasks, or use a shorter filter.
     #[error(
         "{bytes} bytes to say what an action is done to are too many (at most {TARGET_BYTES_MAX}); name fewer, or use a shorter filter"
     )]
@@ -158,7 +158,7 @@ pub enum InvalidAuditEntry {
         /// The length of the text.
         bytes: usize,
     },
-    /// The reason.
+    /// The reason is empty, too long, or has control characters.
     #[error(
         "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; leave it out if there is none"
     )]

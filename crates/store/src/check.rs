@@ -94,17 +94,17 @@ impl Verdict {
 }
 
 impl Check {
-    /// Nothing is wrong.
+    /// Creates a finding that nothing is wrong.
     pub fn ok(name: &'static str, message: impl Into<String>) -> Self {
         Self::new(name, Verdict::Ok, message.into(), None)
     }
 
-    /// It could not be checked.
+    /// Creates a finding that something could not be checked.
     pub fn unknown(name: &'static str, message: impl Into<String>) -> Self {
         Self::new(name, Verdict::Unknown, message.into(), None)
     }
 
-    /// Something is, or may be, wrong.
+    /// Creates a finding that something is, or may be, wrong.
     pub fn bad(
         name: &'static str,
         verdict: Verdict,

@@ -74,7 +74,7 @@ pub struct LimitedStart {
 }
 
 impl ClaimedTask {
-    /// The same with its parameters and context, as they are stored.
+    /// Sets the parameters and the context, as they are stored.
     ///
     /// If they are out of the limits of [`Json`], or the number of the attempt is, the task is
     /// [`unreadable`](Self::unreadable).

@@ -382,8 +382,7 @@ pub struct ScheduleEventRecord {
     pub recorded_at: Timestamp,
 }
 
-/// JSON as a line can hold it: without a line break, and without the blanks that PostgreSQL puts
-/// in.
+/// Returns JSON as a line can hold it: without a line break, and without the blanks of PostgreSQL.
 ///
 /// Numbers and the order of names stay as they are.
 #[must_use]

@@ -12,7 +12,7 @@ pub struct QueuePositionQuery {
     pub id: TaskId,
     /// The tasks of these queues.
     pub queues: Vec<String>,
-    /// and of these classes.
+    /// The tasks of these classes.
     pub classes: Vec<String>,
 }
 

@@ -43,7 +43,7 @@ pub enum AttemptKind {
 }
 
 impl AttemptKind {
-    /// How this record is counted.
+    /// Returns the kind under which this record is counted.
     #[must_use]
     pub fn of(ending: &AttemptRecord) -> Self {
         match ending.next {

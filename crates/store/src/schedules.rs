@@ -21,20 +21,20 @@ pub struct Schedules<'a> {
     store: &'a dyn Store,
 }
 
-/// Why a schedule was not changed.
+/// The error of a change of a schedule: nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// It is wrong.
+    /// The new definition is invalid: see [`InvalidSchedule`].
     #[error(transparent)]
     Invalid(#[from] InvalidSchedule),
-    /// There is one of this name.
+    /// A schedule with this name exists: choose another name, or change that schedule.
     #[error("there is a schedule {0:?} already")]
     Exists(String),
-    /// There is none of this name.
+    /// No schedule has this name.
     #[error("there is no schedule {0:?}")]
     NotFound(String),
-    /// The store did not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -53,13 +53,13 @@ pub enum ChangeOutcome {
 const ROUNDS_MAX: u32 = 100;
 
 impl<'a> Schedules<'a> {
-    /// Those in this store.
+    /// Creates an accessor of the schedules of this store.
     #[must_use]
     pub fn of(store: &'a dyn Store) -> Self {
         Self { store }
     }
 
-    /// Stores a new one.
+    /// Stores a new schedule.
     pub async fn add(&self, schedule: &Schedule) -> Result<ChangeOutcome, ScheduleError> {
         let definition = schedule.definition()?;
         self.write(schedule.name(), |row, now| match row {
@@ -96,7 +96,7 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Stops one from firing until it is resumed.
+    /// Stops a schedule from firing until it is resumed.
     pub async fn pause(
         &self,
         name: &str,
@@ -114,9 +114,9 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Lets it fire again, from now on: slots that passed in the meantime do not fire.
+    /// Lets a paused schedule fire again; slots that passed in the meantime do not fire.
     ///
-    /// Also clears an error.
+    /// This also clears an error of the schedule.
     pub async fn resume(&self, name: &str) -> Result<ChangeOutcome, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
@@ -157,7 +157,7 @@ impl<'a> Schedules<'a> {
         }
     }
 
-    /// One, with the newest `limit` of its fired slots and of its events.
+    /// Returns a schedule with the newest `limit` of its fired slots and of its events.
     pub async fn show(&self, name: &str, limit: u32) -> Result<ScheduleDetails, ScheduleError> {
         let (row, now) = self.store.schedule(name).await?;
         let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;

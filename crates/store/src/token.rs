@@ -126,7 +126,7 @@ impl FromStr for TokenSecret {
     }
 }
 
-/// The text is not a token.
+/// The error of a text that is not a token.
 ///
 /// The error does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -149,27 +149,28 @@ pub struct NewToken {
     expires_in: Option<Duration>,
 }
 
-/// Why a token is invalid.
+/// The error of invalid settings of a new token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
-    /// Its name.
+    /// The name is empty, too long, or has control characters.
     #[error(
         "the name of a token is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {0:?}"
     )]
     Name(String),
-    /// Its name is reserved.
+    /// The name is reserved: choose another one.
     #[error(
         "a token cannot be named {0:?}: the audit log uses that for users without a token; choose a name that says who uses it"
     )]
     Reserved(String),
-    /// The time that it is good for.
+    /// The lifetime is zero or longer than 100 years; leave it out for a token that does not
+    /// expire.
     #[error("a token expires after some time, and within 100 years; leave it out if it should not")]
     Expires,
 }
 
 impl NewToken {
-    /// With a name that identifies its user or its purpose.
+    /// Creates the settings of a token with a name that identifies its user or its purpose.
     pub fn new(
         name: impl Into<String>,
         role: Role,

@@ -3,7 +3,7 @@
 use super::{Flow, InvalidFlow};
 use crate::task::{InvalidTask, NewTask, Task};
 
-/// A task, or one that was made with options of its own.
+/// A value that can be created as a task: a [`Task`], or a [`NewTask`] with options of its own.
 pub trait IntoTask {
     /// Returns the task to create.
     fn into_task(self) -> Result<NewTask, InvalidTask>;
@@ -21,7 +21,7 @@ impl IntoTask for NewTask {
     }
 }
 
-/// Tasks that run side by side, and tasks that run when all of them have ended.
+/// A builder of tasks that run side by side, and of tasks that run when all of them have ended.
 ///
 /// It is a [`Flow`]: its members are named `member 1`, `member 2` and so on, its callbacks
 /// `on_success`, `on_failure` and `on_end`.

@@ -59,7 +59,7 @@ pub fn clock(time: Timestamp, zone: &TimeZone) -> String {
     time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S.%3f %:z").to_string()
 }
 
-/// Both: `2026-12-24 18:00:00.000 +01:00 (in 57 s)`.
+/// Returns a time, absolute and relative: `2026-12-24 18:00:00.000 +01:00 (in 57 s)`.
 #[must_use]
 pub fn clock_and_relative(time: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     format!("{} ({})", clock(time, zone), relative(time, now))

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-/// Why a cron expression is invalid.
+/// The error of an invalid cron expression, with the field and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid cron expression {expression:?} at character {at}: {why}")]
 pub struct InvalidCron {

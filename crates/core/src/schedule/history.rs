@@ -148,7 +148,7 @@ pub struct HistoryLine {
 }
 
 impl ScheduleDetails {
-    /// Fired slots and other events, newest first.
+    /// Returns fired slots and other events, newest first.
     #[must_use]
     pub fn history(&self) -> Vec<HistoryLine> {
         let fired = self.fired.iter().map(HistoryLine::fired);

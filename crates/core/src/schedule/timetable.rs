@@ -30,14 +30,14 @@ pub enum ScheduleRule {
     Every(Duration),
 }
 
-/// Why a rule is invalid.
+/// The error of an invalid rule of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidScheduleRule {
-    /// The cron expression is invalid.
+    /// The cron expression is invalid: the message names the field.
     #[error(transparent)]
     Cron(#[from] InvalidCron),
-    /// The interval is invalid.
+    /// The interval is too short, too long, or not a duration.
     #[error("invalid interval {text:?}: {why}")]
     Interval {
         /// As given, without `every`.

@@ -7,7 +7,7 @@ use super::PLACEHOLDER;
 use super::rewrite::{Shape, quoted, write_list, write_object};
 use crate::json::Json;
 
-/// A placeholder that matches no stored value.
+/// The error of a placeholder that matches no stored value: send the value itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{PLACEHOLDER:?} at {pointer:?} stands for a hidden value and cannot be stored; send the value itself, or leave the placeholder where it was"
@@ -24,7 +24,7 @@ pub fn refuse_placeholders(new: &Json, inside: bool) -> Result<(), UnexpectedPla
     refuse(new.as_str(), inside, "")
 }
 
-/// `new` with the stored values in place of unchanged placeholders.
+/// Returns `new` with the stored values in place of unchanged placeholders.
 ///
 /// `redacted` is what readers see of `stored`; `None` if nothing is hidden.
 pub fn restore(

@@ -49,7 +49,7 @@ pub struct TaskRow {
     pub instance: Option<String>,
     /// The last error, if its last attempt failed.
     ///
-    /// None after a snooze.
+    /// It is `None` after a snooze.
     pub error: Option<TaskError>,
     /// Whether it waits for tasks that it depends on.
     pub is_blocked: bool,

@@ -12,14 +12,14 @@ use crate::parse_error::ParseError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskStatus {
-    /// It runs once it is due and a worker is free.
+    /// The task runs as soon as it is due and a worker is free.
     Waiting,
-    /// An engine holds it.
+    /// An engine holds the task.
     Running,
-    /// It ended successfully.
+    /// The task ended successfully; filters accept the word `succeeded`, too.
     #[serde(alias = "succeeded")]
     Stopped,
-    /// It failed and is not retried any more.
+    /// The task failed and is not retried any more.
     Failed,
     /// It was cancelled.
     Cancelled,

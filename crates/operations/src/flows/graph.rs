@@ -49,7 +49,7 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// `blocked`, or the status.
+    /// Returns `blocked`, or the status.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -113,7 +113,7 @@ impl KeyWait {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Closed, Self::Running, Self::Order, Self::Rate];
 
-    /// The same for people.
+    /// Returns the text for people.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -213,7 +213,7 @@ impl LimitHolder {
         }
     }
 
-    /// The same, with what is known about its task if that waits.
+    /// Adds what is known about its task, if the task waits.
     #[must_use]
     pub fn waiting_as(self, task: Option<&WaitingHolder>) -> Self {
         match task.filter(|_| !self.is_running) {

@@ -26,7 +26,7 @@ pub trait EngineStore: StoreBase {
     /// Returns the outcome of each, in order: a unique task may exist already.
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<Creation>>;
 
-    /// The same for callers that only want the ids.
+    /// Creates tasks like [`create_each`](Self::create_each), and returns only the ids.
     fn create<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<TaskId>> {
         Box::pin(async move {
             let creations = self.create_each(tasks).await?;
@@ -117,8 +117,8 @@ pub trait EngineStore: StoreBase {
         rows: &'a [ClassMinute],
     ) -> StoreFuture<'a, ()>;
 
-    /// Up to `limit` schedules that are due by the database's clock, and the time until the next
-    /// one is due.
+    /// Returns up to `limit` schedules that are due by the database's clock, and the time until the
+    /// next one is due.
     ///
     /// Reads no others.
     fn due_schedules(&self, limit: u32) -> StoreFuture<'_, DueSchedules>;

@@ -136,11 +136,11 @@ pub trait OperatorStore: StoreBase {
 /// The outcome of a request to cancel a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CancelReport {
-    /// It waited, and is cancelled.
+    /// The task waited, and is cancelled.
     Cancelled,
-    /// It runs; its engine has a cancel request.
+    /// The task runs, and its engine gets a cancel request.
     Requested,
-    /// It had ended before, in this status.
+    /// The task had ended before, in this status.
     Ended(TaskStatus),
     /// There is no such task.
     NotFound,

@@ -28,8 +28,9 @@ pub trait ReadStore: StoreBase {
     /// Returns one bounded step of a search, newest first.
     fn scan<'a>(&'a self, scan: &'a Scan) -> StoreFuture<'a, ScanPage>;
 
-    /// For each id, the nearest task at or below it and its creation time, in this order: one
-    /// probe of the key each.
+    /// Returns for each id the nearest task at or below it, and its creation time.
+    ///
+    /// The results are in this order, and each takes one probe of the key.
     fn creation_times<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, CreationTimes>;
 
     /// Lines of a task's log, in the order of attempts and lines.
@@ -40,7 +41,7 @@ pub trait ReadStore: StoreBase {
     /// An unknown flow is empty.
     fn flow<'a>(&'a self, page: &'a FlowPage) -> StoreFuture<'a, Vec<FlowTask>>;
 
-    /// Engine sessions: those of this name, or all; the newest first.
+    /// Returns the engine sessions of this name, or all; the newest first.
     ///
     /// Ended sessions that hold no attempt are left out, except the last of a name. Of all names,
     /// those that ended longer ago than [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT) are

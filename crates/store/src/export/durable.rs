@@ -176,7 +176,7 @@ impl TaskRecord {
             .chain(self.dependencies.iter().map(|one| one.on))
     }
 
-    /// What wakes the task, if it waits for the attempt after this one.
+    /// Sets what wakes the task, if it waits for the attempt after this one.
     ///
     /// A row of an earlier suspension does not count, and is not exported.
     pub fn set_suspended(&mut self, attempt: i32, suspended: SuspendedRecord) {

@@ -11,7 +11,7 @@ use super::{ExportCounts, ExportHeader, ExportLine, FORMAT};
 /// A line that is longer holds more than any task can have.
 const LINE_BYTES_MAX: usize = 1 << 30;
 
-/// Why a file cannot be imported, and where.
+/// The error of a file that cannot be imported, with the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct InvalidLine {
     /// The number of the line.
