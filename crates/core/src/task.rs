@@ -446,7 +446,7 @@ pub enum InvalidTask {
     )]
     Correlation(String),
     /// The path of a secret is invalid: see
-    /// [`InvalidSecretPath`](crate::secret::InvalidSecretPath).
+    /// [`InvalidSecretPath`].
     #[error("class {class}: {why}")]
     Secret {
         /// The class.
