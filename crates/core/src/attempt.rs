@@ -111,7 +111,7 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// How an attempt ends.
+/// The end of an attempt.
 ///
 /// The list is closed: whatever happens to an attempt is one of these, and [`decide_end`] alone
 /// says what follows.
@@ -313,7 +313,7 @@ impl AttemptEnd {
     }
 }
 
-/// What else happened while the code of an attempt ran.
+/// The events that happened while the code of an attempt ran.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Interruption {
     /// Why the engine asked the code to end, if it did.
@@ -326,7 +326,7 @@ pub struct Interruption {
     pub forced_stop: bool,
 }
 
-/// Why an engine asks the code of an attempt to end.
+/// The reason why an engine asks the code of an attempt to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterruptCause {
     /// A user requested the cancellation of the task.
@@ -337,7 +337,7 @@ pub enum InterruptCause {
     InstanceLost,
 }
 
-/// What an error says about a retry.
+/// The advice of an error about a retry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// Nothing: the rule decides.
@@ -349,7 +349,7 @@ pub enum RetryAdvice {
     RetryAfter(Duration),
 }
 
-/// What follows the end of an attempt.
+/// The state of a task after the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextState {
     /// The task has ended, in this status.
@@ -383,7 +383,7 @@ impl NextState {
 /// A function of an application that says after which wait an error is retried.
 pub type RetryDelayFn<'a> = &'a dyn Fn(&TaskError) -> Option<Duration>;
 
-/// What decides about retries of one attempt.
+/// The rule, and the function of the application, that decide about the retry of one attempt.
 #[derive(Clone, Copy)]
 pub struct RetryPolicy<'a> {
     /// The rule of the class, with what the task overrides.
@@ -485,7 +485,7 @@ pub struct AttemptRecord {
     pub cancel_response: Option<CancelResponse>,
 }
 
-/// When an attempt ran, on the engine's monotonic clock.
+/// The time span in which an attempt ran, on the engine's monotonic clock.
 ///
 /// Stores convert it to the database's clock: only durations are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

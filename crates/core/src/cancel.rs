@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::parse_error::ParseError;
 
-/// How the code of an attempt reacted to a cancel request.
+/// The reaction of the code of an attempt to a cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelReaction {
     /// It ended without a result.
@@ -42,8 +42,7 @@ impl FromStr for CancelReaction {
     }
 }
 
-/// When an engine delivered a cancel request to the code of an attempt, and how the
-/// code reacted.
+/// The delivery of a cancel request to the code of an attempt, and the reaction of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CancelResponse {
     /// When it was delivered, on the engine's monotonic clock.

@@ -41,6 +41,6 @@ pub enum SettleOutcome {
     ///
     /// The ending that was sent is kept as evidence.
     Late,
-    /// Not known yet: the transaction is still open.
+    /// The outcome is not known yet, because the transaction is still open.
     Open,
 }

@@ -22,9 +22,9 @@ mod batch;
 
 pub use batch::{Batch, IntoTask};
 
-/// How many tasks a flow may have when it is created.
+/// The most tasks that a flow may have when it is created.
 pub const FLOW_TASKS_MAX: usize = 10_000;
-/// How many dependencies a flow may have when it is created.
+/// The most dependencies that a flow may have when it is created.
 pub const FLOW_DEPENDENCIES_MAX: usize = 100_000;
 
 /// The field in the context of a task with its name in its flow.
@@ -676,7 +676,7 @@ pub struct FlowRow {
     pub counts: FlowCounts,
 }
 
-/// How many tasks of a flow are in which status.
+/// The number of tasks of a flow in each status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FlowCounts {
     /// Waiting for tasks that they depend on.
@@ -816,7 +816,7 @@ pub enum DependencyState {
     Removed,
 }
 
-/// What happens to a task that depends on others.
+/// The decision about a task that depends on others.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DependentNext {
     /// It waits; this is the first task that has not ended.

@@ -82,7 +82,7 @@ pub enum FilterField {
     Context(Vec<String>),
 }
 
-/// How a term compares.
+/// The comparison of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
 pub enum FilterOperator {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::queue::Pool;
 use crate::task::TaskOptions;
 
-/// How long ended instances are kept, and listed among those of all names.
+/// The time for which ended instances are kept and listed.
 ///
 /// In a cluster every start may register a new name.
 pub const ENDED_KEPT: Duration = Duration::from_secs(7 * 86_400);
@@ -214,7 +214,7 @@ impl InstanceRow {
     }
 }
 
-/// What happens to the tasks of dead engines.
+/// The choice of what happens to the tasks of dead engines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Recovery {
     /// Engines recover them: at their start those of their own name and of
@@ -225,7 +225,7 @@ pub enum Recovery {
     Manual,
 }
 
-/// What a starting engine does about an earlier instance of its name.
+/// The decision of a starting engine about an earlier instance of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The name is free.

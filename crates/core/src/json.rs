@@ -27,10 +27,22 @@ pub const DEPTH_MAX: usize = 64;
 ///
 /// No `f64` has more than 309.
 pub const INTEGER_DIGITS_MAX: usize = 1000;
-/// The same after the decimal point: all that PostgreSQL can keep.
+/// The most digits accepted after the decimal point: all that PostgreSQL can store.
 pub const FRACTION_DIGITS_MAX: usize = 16_383;
 
 /// A valid JSON text within the limits above, without `\u0000`.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::Json;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let json = Json::parse(r#"{"to": "ada"}"#)?;
+/// let value: serde_json::Value = json.decode()?;
+/// assert_eq!(value["to"], "ada");
+/// assert!(Json::parse("{").is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Box<str>);
 

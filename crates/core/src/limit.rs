@@ -54,7 +54,7 @@ pub const WEIGHTS_MAX: usize = 1000;
 #[serde(transparent)]
 pub struct LimitId(pub i32);
 
-/// Which tasks a limit applies to.
+/// The tasks that a limit applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitTarget {
@@ -67,6 +67,19 @@ pub enum LimitTarget {
 }
 
 /// A limit on the attempts of a class, of a queue, or of the tasks that name it.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::limit::{Limit, LimitOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // At most five tasks of the queue run at a time, over all engines.
+/// let mail = Limit::of_queue("mail", "mail", LimitOptions::max(5))?;
+/// // At most ten of the tasks that name it, for each value of their parameter `account`.
+/// let api = Limit::named("api", LimitOptions::max(10).key("account"))?;
+/// # assert_eq!((mail.name.as_str(), api.name.as_str()), ("mail", "api"));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// Its name, unique in the database.
@@ -117,6 +130,15 @@ pub struct LimitOptions {
 }
 
 /// A rate: at most `max` starts in any window of length `per`.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use std::time::Duration;
+/// use task_engine::limit::{LimitOptions, Rate};
+///
+/// let rate = Rate::new(100, Duration::from_secs(1));
+/// let options = LimitOptions::max(10).and_rate(rate);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Rate {
@@ -152,7 +174,7 @@ impl Rate {
         (self.per / 50).clamp(Duration::from_millis(20), Self::START_WITHIN_MAX)
     }
 
-    /// No attempt starts later than this after its claim.
+    /// The longest time between the claim of a limited attempt and its start.
     ///
     /// A recorded start that is further in the future shows that the clock was set back.
     pub const START_WITHIN_MAX: Duration = Duration::from_secs(1);

@@ -24,7 +24,9 @@ pub fn pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// Boot, pid namespace, time namespace, user, pid and start time: no two processes share them all.
+/// Returns the identity of this process, which no other process shares.
+///
+/// It consists of boot, pid namespace, time namespace, user, pid and start time.
 ///
 /// Host names and pids repeat in containers, a start time reads differently in another time
 /// namespace, and the processes of another user may be hidden.

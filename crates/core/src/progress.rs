@@ -14,34 +14,34 @@ use serde::Serialize;
 use crate::attempt::{AttemptId, clean};
 use crate::parse_error::ParseError;
 
-/// How many log lines of an attempt are kept: the first half and the last half of this number.
+/// The most log lines of an attempt that are kept: the first and the last half of this number.
 ///
 /// The lines between them are only counted.
 pub const LINES_MAX: usize = 1000;
-/// How many bytes of an attempt's log are kept, one half for the first lines.
+/// The most bytes of an attempt's log that are kept, one half for the first lines.
 pub const LOG_BYTES_MAX: usize = 256 * 1024;
 /// A longer line is cut.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
 /// A longer progress message is cut.
 const PROGRESS_BYTES_MAX: usize = 1024;
 
-/// How important a line is.
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// For developers: details of what the code does.
+    /// A detail for developers.
     Debug,
-    /// For operators: what the code has done; the default.
+    /// A normal event; this is the default.
     #[default]
     Info,
-    /// For operators: something is unusual, and the task goes on.
+    /// An unusual event, after which the task goes on.
     Warn,
-    /// For operators: something failed.
+    /// A failure of a part of the work.
     Error,
 }
 
 impl LogLevel {
-    /// All of them, the least important first.
+    /// All levels, the least important first.
     pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
 
     /// Returns the token, as it is stored.
@@ -164,7 +164,7 @@ pub struct LogRow {
     pub message: String,
 }
 
-/// Which lines of a task's log to read.
+/// A query for lines of a task's log.
 ///
 /// They come in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

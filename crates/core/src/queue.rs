@@ -46,7 +46,7 @@ pub fn check_queue_name(name: &str) -> Result<(), InvalidTask> {
     check_name("queue", name.to_owned()).map(drop)
 }
 
-/// Which tasks a claimer takes.
+/// The tasks that a claimer takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lanes {
     /// Of these queues.

@@ -1,4 +1,4 @@
-//! How attempts end whose engine no longer works on them.
+//! Decides how attempts end when their engine no longer works on them.
 //!
 //! Stores call [`HoldingEngine::decide`] inside the transaction that reclaims them, so every store
 //! decides the same.
@@ -16,7 +16,7 @@ use crate::retry::RetryOverride;
 use crate::step::retry_number_after;
 use crate::task::TaskOptions;
 
-/// Which claims to reclaim, and why.
+/// The claims to reclaim, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reclaim {
     /// Claims that this engine does not know, because the reply was lost.
@@ -66,7 +66,7 @@ pub struct HoldingEngine {
     pub classes: BTreeMap<String, TaskOptions>,
 }
 
-/// What is stored about an attempt that has not ended.
+/// The stored data of an attempt that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenAttempt<'a> {
     /// Its number.

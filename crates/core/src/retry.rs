@@ -1,4 +1,4 @@
-//! When a failed attempt is retried.
+//! Decides when a failed attempt is retried.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub struct RetryOverride {
     pub restart_after_progress: Option<bool>,
 }
 
-/// No wait is longer than a year.
+/// The longest wait of any rule: a year.
 pub const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 impl Default for RetryRule {

@@ -17,11 +17,11 @@ use crate::json::Json;
 use crate::retry::RetryRule;
 use crate::task::{NAME_BYTES_MAX, NewTask, TaskId, TaskStatus};
 
-/// How many steps a task may record.
+/// The most steps that a task may record.
 pub const STEPS_MAX: usize = 1000;
-/// How many bytes the results of all steps of a task may have: an attempt loads them all.
+/// The most bytes of the results of all steps of a task, because an attempt loads them all.
 pub const STEPS_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// How many children one call may create.
+/// The most children that one call may create.
 pub const CHILDREN_MAX: usize = 10_000;
 
 /// The field in the context of a task whose parent waits for its end.
@@ -29,7 +29,7 @@ pub const AWAITED: &str = "awaited";
 /// The field in the context of a task that was created with the steps of another one.
 pub const KEPT_STEPS: &str = "kept_steps";
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -168,7 +168,7 @@ pub struct NewStep {
     pub lasted: Duration,
 }
 
-/// What a step records.
+/// The content that a step records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepContent {
     /// The result of code.
@@ -179,8 +179,9 @@ pub enum StepContent {
     SleepUntil(Timestamp),
     /// A wait for the signal with the name of the step, at most for this time.
     Wait(Duration),
-    /// Which attempts ended the children of a call, in their order: their outcomes are read from
-    /// these attempts from now on.
+    /// The attempts that ended the children of a call, in the order of the children.
+    ///
+    /// The outcomes of the children are read from these attempts.
     ///
     /// Recorded as `name#ended`.
     ChildrenEnded(Vec<i32>),
@@ -341,6 +342,14 @@ pub enum WaitOutcome {
 }
 
 /// The task that receives a signal.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// # use task_engine::step::SignalTarget;
+/// let by_key = SignalTarget::UniqueKey { class: "order".into(), key: "order 7".into() };
+/// let by_id = SignalTarget::from(task_engine::TaskId(7));
+/// # assert_eq!(by_id.to_string(), "task 7");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignalTarget {
     /// The task with this id.
@@ -392,7 +401,7 @@ pub enum SignalStatus {
 }
 
 impl SignalStatus {
-    /// All of them.
+    /// All statuses of a signal.
     pub const ALL: [Self; 6] = [
         Self::Delivered,
         Self::Kept,
@@ -437,7 +446,7 @@ pub struct SignalReport {
     pub status: SignalStatus,
 }
 
-/// How a child task ended.
+/// The end of a child task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildOutcome {
     /// The child.

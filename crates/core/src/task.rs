@@ -387,12 +387,12 @@ impl fmt::Debug for NewTask {
 /// The earliest time a new task may run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Due {
-    /// At once.
+    /// The task may run at once.
     #[default]
     Now,
-    /// After this wait, counted by the database's clock.
+    /// The task may run after this wait, counted by the database's clock.
     After(Duration),
-    /// At this time, by the database's clock.
+    /// The task may run at this time, by the database's clock.
     At(Timestamp),
 }
 

@@ -119,7 +119,18 @@ fn sorted(text: &str) -> String {
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// Which task with the same key conflicts with a new one.
+/// The tasks with the same key that conflict with a new one.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// # use std::time::Duration;
+/// use task_engine::{Scope, TaskStatus, Unique};
+///
+/// // Once a day: a second task within 24 hours is not created, whatever happened to the first.
+/// let daily = Unique::by("report").scope(Scope::Within(Duration::from_secs(86_400)));
+/// assert!(daily.scope.covers(TaskStatus::Stopped, Duration::from_secs(3600)));
+/// assert!(!Scope::Waiting.covers(TaskStatus::Running, Duration::ZERO));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// A waiting task, also one that waits for a retry.
@@ -145,9 +156,20 @@ impl Scope {
     }
 }
 
-/// What happens on a conflict.
+/// The action when a task with the same key exists.
 ///
 /// Only a waiting task can be changed: a running or ended one is kept unchanged.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::{OnConflict, Scope, TaskStatus, Unique};
+///
+/// // The newest parameters replace those of a waiting task.
+/// let unique =
+///     Unique::by("customer 7").scope(Scope::Waiting).on_conflict(OnConflict::ReplaceParameters);
+/// assert!(unique.on_conflict.changes(TaskStatus::Waiting));
+/// assert!(!unique.on_conflict.changes(TaskStatus::Running));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum OnConflict {
     /// The old task is kept unchanged.
@@ -217,6 +239,15 @@ impl FromStr for OnConflict {
 }
 
 /// The outcome of a creation.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::{Creation, TaskId};
+///
+/// let creation = Creation::Kept(TaskId(7));
+/// assert_eq!(creation.id(), TaskId(7));
+/// assert!(!creation.is_new());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Creation {
     /// The task was created.

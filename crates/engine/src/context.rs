@@ -1,4 +1,4 @@
-//! What a handler gets.
+//! The context of an attempt, which its handler gets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,10 +25,10 @@ use crate::progress::AttemptReporter;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
-/// What a handler gets of its attempt: the application's state, the task, its log, its progress and
-/// its cancellation.
+/// The second argument of a handler, with the application's state, the task, its log, its progress
+/// and its cancellation.
 ///
-/// Cheap to clone.
+/// It is cheap to clone.
 ///
 /// ```
 /// use task_engine::{Failure, Context, Task};
@@ -160,6 +160,18 @@ impl<S> Context<S> {
     /// Creates a child task, whose parent is this task, in the same flow.
     ///
     /// Returns a builder, as [`TaskEngine::create`] does; await it to create the task.
+    ///
+    /// ```
+    /// # use task_engine::{Context, Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Order { customer: String }
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct SendMail { to: String }
+    /// async fn order(task: Order, cx: Context<()>) -> Result<(), Failure> {
+    ///     cx.create(SendMail { to: task.customer }).priority(5).await?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         self.tasks().create(task)
     }

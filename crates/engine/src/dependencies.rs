@@ -1,4 +1,4 @@
-//! What a task reads of the tasks that it depends on.
+//! The results of the tasks that a task depends on.
 
 use serde::de::DeserializeOwned;
 use task_engine_core::attempt::TaskError;

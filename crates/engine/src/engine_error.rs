@@ -1,4 +1,4 @@
-//! Why an engine does not run.
+//! The error of an engine that does not run.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use task_engine_store::error::StoreError;
 
 use crate::admission;
 
-/// Why an engine does not run.
+/// The error of an engine that cannot start, or that cannot go on.
 ///
 /// `Debug` prints the same text as `Display`, so that a `main` that returns it prints
 /// a readable message.

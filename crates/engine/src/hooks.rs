@@ -21,6 +21,16 @@ pub use metrics_hook::Metrics;
 /// Values that hooks pass to the handler, at most one of each type.
 ///
 /// Clones share them.
+///
+/// ```
+/// use task_engine::hooks::Extensions;
+///
+/// struct Tenant(String);
+///
+/// let values = Extensions::default();
+/// values.insert(Tenant("acme".into()));
+/// assert_eq!(values.get::<Tenant>().unwrap().0, "acme");
+/// ```
 #[derive(Clone, Default)]
 pub struct Extensions(Arc<Mutex<Values>>);
 

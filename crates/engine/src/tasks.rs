@@ -25,7 +25,7 @@ use crate::transaction::Transaction;
 /// The entry point of an application: it creates, reads and cancels the tasks of one database, and
 /// makes [engines](Self::engine) that run them.
 ///
-/// Cheap to clone.
+/// It is cheap to clone.
 ///
 /// ```
 /// use std::time::Duration;
@@ -110,6 +110,17 @@ impl TaskEngine {
     /// Uses a store that was opened before.
     ///
     /// The store is a `PgStore`, an `SqliteStore`, or another implementation of [`Store`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use task_engine::TaskEngine;
+    /// use task_engine::postgres::{PgStore, Schema};
+    ///
+    /// let url = "postgres://app@localhost/shop";
+    /// let store = PgStore::connect_schema(url, Schema::named("shop_tasks")?).await?;
+    /// let tasks = TaskEngine::new(store);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new(store: impl Into<Arc<dyn Store>>) -> Self {
         Self {
@@ -156,11 +167,44 @@ impl TaskEngine {
     }
 
     /// Returns one task with everything that is recorded about it; `None` if it does not exist.
+    ///
+    /// ```
+    /// # use task_engine::{Task, TaskEngine};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct SendMail { to: String }
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    /// # tasks.migrate().await?;
+    /// use task_engine::TaskStatus;
+    ///
+    /// let id = tasks.create(SendMail { to: "ada".into() }).await?;
+    /// let task = tasks.get(id).await?.expect("the task exists");
+    /// assert_eq!(task.row.status, TaskStatus::Waiting);
+    /// # Ok(()) }
+    /// ```
     pub async fn get(&self, id: TaskId) -> Result<Option<TaskDetails>, StoreError> {
         self.store.task(id).await
     }
 
     /// Returns a page of tasks, newest first.
+    ///
+    /// ```
+    /// # use task_engine::{Task, TaskEngine};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct SendMail { to: String }
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let tasks = TaskEngine::connect("sqlite::memory:").await?;
+    /// # tasks.migrate().await?;
+    /// # tasks.create(SendMail { to: "ada".into() }).await?;
+    /// use task_engine::{TaskStatus, core::task::TaskListQuery};
+    ///
+    /// let status = Some(TaskStatus::Waiting);
+    /// let page = tasks.list(&TaskListQuery { status, limit: 50, ..Default::default() }).await?;
+    /// assert_eq!(page[0].class, "send_mail");
+    /// # Ok(()) }
+    /// ```
     pub async fn list(&self, filter: &TaskListQuery) -> Result<Vec<TaskRow>, StoreError> {
         self.store.tasks(filter).await
     }
@@ -183,6 +227,13 @@ impl TaskEngine {
     }
 
     /// Returns the schedules of the store.
+    ///
+    /// ```
+    /// # use task_engine::TaskEngine;
+    /// # async fn example(tasks: TaskEngine) -> Result<(), Box<dyn std::error::Error>> {
+    /// tasks.schedules().resume("nightly").await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules::of(&*self.store)
@@ -229,6 +280,17 @@ impl TaskEngine {
     }
 
     /// Creates many tasks in a transaction of the application: see [`Create::in_tx`].
+    ///
+    /// ```no_run
+    /// # use task_engine::{NewTask, TaskEngine, sqlite::rusqlite};
+    /// # fn example(tasks: TaskEngine, mails: Vec<NewTask>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut connection = rusqlite::Connection::open("app.db")?;
+    /// let transaction = connection.transaction()?;
+    /// transaction.execute("INSERT INTO orders (customer) VALUES ('ada')", [])?;
+    /// tasks.create_many_in(&transaction, mails)?;
+    /// transaction.commit()?;
+    /// # Ok(()) }
+    /// ```
     pub fn create_many_in<X: Transaction>(
         &self,
         transaction: X,

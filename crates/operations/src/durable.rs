@@ -14,7 +14,7 @@ use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::redaction::{self, RedactedTask};
 use crate::report::{OperationOutcome, OperationReport, TaskOutcome};
 
-/// What became of a signal.
+/// The outcome of a signal.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignalOutcome {
     /// The task.

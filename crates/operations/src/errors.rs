@@ -21,7 +21,7 @@ use task_engine_store::error::StoreError;
 /// The hours of a group's trend.
 pub const HOURS: usize = 12;
 
-/// How many failures are read by default.
+/// The number of failures that are read by default.
 pub const LIMIT: u32 = 5_000;
 /// The time limit of the search: longer than usual, for more exact counts.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -25,17 +25,17 @@ use crate::operator::OperationError;
 use crate::redaction;
 use crate::search::Search;
 
-/// So many tasks of a flow are read at most: as many as one may have when it is created.
+/// The most tasks of a flow that are read: as many as one may have when it is created.
 pub const TASKS_READ_MAX: usize = 10_000;
-/// So many dependencies of a flow are read at most.
+/// The most dependencies of a flow that are read.
 pub const DEPENDENCIES_READ_MAX: usize = 100_000;
-/// So many tasks of each flow are counted in lists.
+/// The most tasks of each flow that are counted in lists.
 pub const TASKS_COUNTED_MAX: u32 = 1_000;
-/// So many blocked tasks are counted.
+/// The most blocked tasks that are counted.
 pub const BLOCKED_COUNTED_MAX: u32 = 10_000;
-/// So many dependencies of one task are read to explain it.
+/// The most dependencies of one task that are read to explain it.
 pub const TASK_DEPENDENCIES_MAX: u32 = 10_000;
-/// So many dependencies of a task, and so many dependents, are shown with it.
+/// The most dependencies of a task, and the most dependents, that are shown with it.
 pub const TASK_RELATIONS_SHOWN: u32 = 100;
 
 const PAGE: u32 = 500;

@@ -22,7 +22,7 @@ pub use usage::{
 };
 pub(crate) use usage::{UsageFacts, closing, key_wait, next_start_at};
 
-/// What to change of a limit.
+/// The changes of a limit.
 ///
 /// Options that are not named stay as they are; a new limit has only the named ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub(crate) const TASK_IDS_AUDITED_MAX: usize = 100;
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $name:ident $token:literal $kind:ident $one:literal $(, $many:literal)?;)*) => {
-        /// What became of one task, queue, limit, schedule or token: a closed list.
+        /// The outcome for one task, queue, limit, schedule or token, of a closed list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum OperationOutcome { $($(#[$doc])* $name,)* }
@@ -208,7 +208,7 @@ impl Serialize for OperationOutcome {
     }
 }
 
-/// What became of one task of a bulk operation.
+/// The outcome for one task of a bulk operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskOutcome {
     /// The task.
@@ -219,7 +219,7 @@ pub struct TaskOutcome {
     pub created: Option<TaskId>,
 }
 
-/// What an operation did.
+/// The report of an operation.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct OperationReport {
     /// The entry of the audit that says so.

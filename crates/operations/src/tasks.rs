@@ -43,21 +43,21 @@ pub enum TaskOperation {
     Delete,
 }
 
-/// Which tasks an operation is about.
+/// The tasks that an operation is about.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selection {
     /// These.
     Ids(Vec<TaskId>),
-    /// Those that match.
+    /// The tasks that match this filter.
     Filter(Filter),
 }
 
 /// One HTTP request changes no more tasks than this.
 pub const REQUEST_TASKS_MAX: usize = 10_000;
-/// So many tasks are changed in one step.
+/// The most tasks that are changed in one step.
 pub const BATCH: usize = 200;
 
-/// How tasks are looked for.
+/// The options of a search for tasks.
 #[derive(Clone, Copy)]
 pub struct FindOptions<'a> {
     /// No more tasks than this, the newest first.
@@ -129,7 +129,7 @@ impl SelectedTasks {
 }
 
 impl TaskOperation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 4] = [Self::Retry, Self::Cancel, Self::Rerun, Self::Delete];
 
     /// Returns the name of the operation: `retry`, `cancel`, `rerun` or `delete`.

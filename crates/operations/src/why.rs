@@ -1,4 +1,4 @@
-//! Why a task does not run: facts in, reasons out, the most important reason first.
+//! Explains why a task does not run: it turns facts into reasons, the most important first.
 //!
 //! [`why`] reads the facts; [`sentences::reason`] has the text of a reason.
 
@@ -132,7 +132,7 @@ pub struct FailedDependency {
     pub status: Option<TaskStatus>,
 }
 
-/// What a task requires of an engine.
+/// The requirements of a task to an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Requirements<'a> {
     /// A handler for this class.

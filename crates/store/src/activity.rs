@@ -37,7 +37,7 @@ pub struct Activity {
     pub next: Vec<NextTask>,
 }
 
-/// How many of the next tasks to read.
+/// The number of next tasks to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivityQuery {
     /// This many of each lane.
@@ -106,7 +106,7 @@ pub struct NextTask {
     pub due_at: Timestamp,
 }
 
-/// Where endings are looked for.
+/// The ranges in which endings are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndingsQuery {
     /// At tasks with ids from the first to the last of each of these pairs.
@@ -180,7 +180,7 @@ pub struct EndingRow {
 }
 
 impl EndingRow {
-    /// Which attempt.
+    /// Returns the id of the attempt.
     #[must_use]
     pub fn id(&self) -> AttemptId {
         AttemptId { task_id: self.task_id, attempt: self.attempt }
@@ -194,7 +194,7 @@ impl EndingRow {
     }
 }
 
-/// How many tasks have failed or were cancelled.
+/// The number of tasks that have failed or were cancelled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FailureCounts {
     /// Given up.
@@ -204,8 +204,10 @@ pub struct FailureCounts {
 }
 
 impl Activity {
-    /// Where recent endings are likely: below the newest task, below the first task of
-    /// each lane, and below the running tasks.
+    /// Returns the ranges in which recent endings are likely.
+    ///
+    /// They are below the newest task, below the first task of each lane, and below the running
+    /// tasks.
     #[must_use]
     pub fn endings_query(&self) -> EndingsQuery {
         let mut near: Vec<TaskId> = self.newest.into_iter().collect();

@@ -1,4 +1,4 @@
-//! What operators did: a record that is only ever appended to.
+//! The audit log, which records what operators did and is only appended to.
 //!
 //! An action has two entries. The first, `started`, is written before anything is
 //! done; if it cannot be written, nothing is done. The second has the outcome, and
@@ -30,7 +30,7 @@ pub const DETAIL_BYTES_MAX: usize = 8 * 1024;
 /// younger ones.
 pub const KEPT_MIN: Duration = Duration::from_secs(90 * 86_400);
 
-/// Which entries to read; without any field, the newest.
+/// A query for entries; without any field, it matches the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Only entries before this one: the next page.
@@ -92,7 +92,7 @@ pub enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 4] = [Self::Started, Self::Done, Self::Refused, Self::Failed];
 
     /// Returns the token, as it is stored.
@@ -211,7 +211,7 @@ impl NewAuditEntry {
         Ok(Self { actor, action, target, reason, detail, outcome, of: None })
     }
 
-    /// How it ended: `of` is the id of this entry.
+    /// Returns the entry of its end; `of` is the id of the entry of its start.
     ///
     /// It cannot be wrong, so that an outcome is never lost: a detail that is too long is replaced
     /// by its length.

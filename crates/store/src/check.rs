@@ -70,7 +70,7 @@ pub struct Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
     /// It could not be checked.
     Unknown,
@@ -141,20 +141,20 @@ impl Check {
     }
 }
 
-/// How much checks may read.
+/// The amount of data that checks may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckDepth {
-    /// For a page that refreshes every few seconds: a few small reads.
+    /// A few small reads, for a page that refreshes every few seconds.
     Quick,
-    /// Also checks that open connections, or compare the tables with the migrations.
+    /// These reads, and checks that open connections or compare the tables with the migrations.
     ///
     /// Reads no history.
     Standard,
-    /// Also checks that read everything.
+    /// All checks, also those that read everything.
     Deep,
 }
 
-/// How much there is.
+/// The amount of data in the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // The names say it.
 pub struct Inventory {
@@ -180,9 +180,9 @@ pub struct WaitingLane {
     pub due_for: Option<Duration>,
 }
 
-/// At most this many lanes are read.
+/// The most lanes that are read.
 pub const LANES_MAX: u32 = 1000;
-/// At most this many failed tasks are read, unless everything is read.
+/// The most failed tasks that are read, unless everything is read.
 pub const FAILED_MAX: u32 = 1000;
 
 /// The facts about tasks and engines in the tables of a store.

@@ -64,7 +64,7 @@ pub struct ClaimedTask {
     pub limited: Option<Box<LimitedStart>>,
 }
 
-/// What limits mean for a claimed task.
+/// The effect of limits on a claimed task.
 #[derive(Debug, Clone)]
 pub struct LimitedStart {
     /// Its limits with their keys.
@@ -118,7 +118,7 @@ impl fmt::Debug for ClaimedTask {
     }
 }
 
-/// Whether more tasks are due after a claim.
+/// The answer to whether more tasks are due after a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimRest {
     /// More may be due: ask again as soon as a worker is free.

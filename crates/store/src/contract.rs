@@ -27,7 +27,7 @@ pub use limits::LimitStore;
 pub use operators::{CancelReport, OperatorStore, RetryReport};
 pub use readers::ReadStore;
 
-/// What a store's methods return.
+/// The type that the methods of a store return.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A database with tasks: PostgreSQL (`PgStore`), SQLite (`SqliteStore`), or another
@@ -49,7 +49,7 @@ impl<S> Store for S where
 {
 }
 
-/// What every user of a store needs: its location, its schema and its end.
+/// The methods that every user of a store needs: its location, its schema and its end.
 pub trait StoreBase: fmt::Debug + Send + Sync + 'static {
     /// Returns where this is, without secrets: for logs and messages.
     fn location(&self) -> String;

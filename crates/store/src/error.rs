@@ -1,4 +1,4 @@
-//! Why a store could not do something.
+//! The errors of stores.
 
 use task_engine_core::attempt::AttemptId;
 
@@ -45,6 +45,14 @@ pub enum StoreError {
 
 impl StoreError {
     /// Returns whether the same call may succeed later.
+    ///
+    /// ```
+    /// # extern crate task_engine_store as task_engine;
+    /// use task_engine::StoreError;
+    ///
+    /// assert!(StoreError::Unavailable("connection refused".into()).is_temporary());
+    /// assert!(!StoreError::Refused("unknown time zone".into()).is_temporary());
+    /// ```
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Locked(_))

@@ -87,7 +87,7 @@ pub struct ExportHeader {
     pub last_schedule_id: i64,
 }
 
-/// How many lines of each kind there are.
+/// The number of lines of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // The names say it.
@@ -527,7 +527,7 @@ impl TaskRecord {
     }
 }
 
-/// Which tasks to export.
+/// A query for the tasks to export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportFilter {
     /// Those in one of these; empty: all.

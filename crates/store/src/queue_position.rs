@@ -5,7 +5,7 @@ use task_engine_core::task::TaskId;
 
 use crate::lock::BlockingSession;
 
-/// Which tasks count as being before another one.
+/// A query for the tasks that count as being before another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuePositionQuery {
     /// The task.

@@ -25,13 +25,13 @@ pub use histogram::{BOUNDS_MS, BUCKETS, TimeHistogram, bucket};
 pub const CLASSES_MAX: usize = 50;
 /// The name under which all other classes are summed.
 pub const OTHER_CLASSES: &str = "";
-/// How long rollups are kept: a day, and the part of an hour before it that a chart
+/// The time for which rollups are kept: a day, and the part of an hour before it that a chart
 /// shows.
 pub const KEPT: Duration = Duration::from_secs(25 * 3600);
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How an attempt is counted.
+/// The kind under which an attempt is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptKind {
     /// It did its work.
@@ -113,7 +113,7 @@ pub struct ClassMinute {
     pub counts: RollupCounts,
 }
 
-/// Which rollups to read.
+/// A query for rollups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RollupQuery {
     /// From the minute that was so long ago until now; no longer than [`KEPT`].

@@ -32,12 +32,12 @@ pub struct Scan {
     pub with_json: bool,
 }
 
-/// Where tasks are looked for.
+/// The place in which tasks are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanSource {
     /// Among all.
     All,
-    /// Where tasks of these statuses are, which are few: never `stopped`.
+    /// The tasks of these statuses, which are few: never `stopped`.
     WithStatus(Vec<TaskStatus>),
     /// Among those of a flow.
     Flow(String),
@@ -48,9 +48,9 @@ pub enum ScanSource {
 /// A limit on a time, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeBound {
-    /// At this time or later.
+    /// The times at or after this time.
     From(FilterTime),
-    /// At this time or earlier.
+    /// The times at or before this time.
     Until(FilterTime),
 }
 
@@ -92,7 +92,7 @@ impl Scan {
     }
 }
 
-/// From the first of these times until the second, if there is one.
+/// The range from the first of these times until the second, if there is one.
 pub type TimeRange = (Option<Timestamp>, Option<Timestamp>);
 
 fn between(bounds: &[TimeBound], now: Timestamp) -> TimeRange {

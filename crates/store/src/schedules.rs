@@ -39,7 +39,7 @@ pub enum ScheduleError {
     Store(#[from] StoreError),
 }
 
-/// Whether there was anything to do.
+/// The answer to whether there was anything to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeOutcome {
     /// It was written.

@@ -38,7 +38,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them, the least first.
+    /// All roles, the least first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
     /// Returns the token, as it is stored.

@@ -33,7 +33,7 @@ pub enum StepState {
 }
 
 impl StepState {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Recorded,
         Self::Sleeping,

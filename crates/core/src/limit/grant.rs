@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::LimitOptions;
 use crate::task::TaskId;
 
-/// What a claim knows about one key of a limit.
+/// The state of one key of a limit, as a claim sees it.
 #[derive(Debug, Clone, Default)]
 pub struct KeyState {
     /// The options of the limit.
@@ -51,7 +51,7 @@ pub struct LaneLimits {
     pub holder: Option<TaskId>,
 }
 
-/// How many tasks of a lane may start.
+/// The number of tasks of a lane that may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// The place of the lane.
@@ -62,7 +62,7 @@ pub struct Grant {
     pub only: Option<TaskId>,
 }
 
-/// Why a lane may not start a task, and until when.
+/// The reason why a lane may not start a task, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneWait {
     /// Until this time has passed.

@@ -60,7 +60,7 @@ pub enum LimitChange {
     Changed,
     /// It was like this already.
     Unchanged,
-    /// No engine declares it any more, so it was removed.
+    /// The limit was removed, because no engine declares it any more.
     Removed,
     /// An operator has set other options, which stay.
     Overridden,
@@ -72,7 +72,7 @@ pub enum LimitChange {
 pub enum LimitCleared {
     /// It was removed.
     Removed,
-    /// What the operator had set was removed; the options that engines declare apply again.
+    /// The options of the operator were removed, and those that engines declare apply again.
     Declared,
     /// Nothing was changed: engines declare it, and an operator has not set anything.
     OnlyDeclared,

@@ -22,9 +22,9 @@ pub(super) const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ScheduleRule {
-    /// At the times of a cron expression.
+    /// The times of a cron expression.
     Cron(Box<Cron>),
-    /// At equal intervals: slot n is at the anchor plus n times this.
+    /// Equal intervals: slot n is at the anchor plus n times this.
     ///
     /// A late slot does not delay the next one.
     Every(Duration),

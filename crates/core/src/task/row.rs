@@ -9,7 +9,7 @@ use crate::cancel::CancelRow;
 use crate::json::Json;
 use crate::progress::ProgressRow;
 
-/// Which tasks to list, newest first.
+/// A query for a page of tasks, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct TaskListQuery {
     /// Only tasks in this status.

@@ -91,7 +91,7 @@ pub enum ExecutionStatus {
     ///
     /// Neither a success nor a failure: no retry is used.
     Snoozed,
-    /// Not an attempt: the task was cancelled while it waited for this one.
+    /// The task was cancelled while it waited for this attempt, which never began.
     Cancelled,
 }
 

@@ -16,7 +16,7 @@ pub const NODES_MAX: usize = 200;
 /// More edges are not drawn.
 pub const EDGES_MAX: usize = 2_000;
 
-/// Why an edge exists.
+/// The reason why an edge exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EdgeKind {
     /// The second depends on the success of the first.
@@ -44,7 +44,7 @@ impl From<DependencyCondition> for EdgeKind {
 pub enum NodeState {
     /// Waits for others.
     Blocked,
-    /// In this status.
+    /// The tasks are in this status.
     Is(TaskStatus),
 }
 

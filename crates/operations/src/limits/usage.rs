@@ -18,7 +18,7 @@ use super::{find, redact_key};
 use crate::operator::OperationError;
 use crate::why::WaitingHolder;
 
-/// At most so many keys and lanes are read.
+/// The most keys and lanes that are read.
 pub const KEYS_READ_MAX: u32 = 500;
 /// At most so many holders of a key are shown.
 const HOLDERS_SHOWN_MAX: usize = 20;
@@ -95,13 +95,13 @@ pub struct KeySummary {
     pub weight: u32,
 }
 
-/// What the next start of a key waits for: a closed list.
+/// The reason why the next start of a key waits, of a closed list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyWait {
     /// The key is closed.
     Closed,
-    /// As many attempts run as may.
+    /// The most attempts that may run are running.
     Running,
     /// A task that runs in order comes first.
     Order,
@@ -110,7 +110,7 @@ pub enum KeyWait {
 }
 
 impl KeyWait {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 4] = [Self::Closed, Self::Running, Self::Order, Self::Rate];
 
     /// Returns the text for people.
@@ -125,7 +125,7 @@ impl KeyWait {
     }
 }
 
-/// Why a key starts no attempts for some time.
+/// The reason why a key starts no attempts for some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyClosing {
     /// Until when.
@@ -160,7 +160,7 @@ pub struct LimitHolder {
     pub suspended_for: Option<SuspendedFor>,
 }
 
-/// What a durable task that holds a key in order waits for.
+/// The event for which a durable task that holds a key in order waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SuspendedFor {

@@ -1,4 +1,4 @@
-//! What `OperatorStore::verify` finds.
+//! The violations that `OperatorStore::verify` finds.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ macro_rules! kinds {
         pub enum ViolationKind { $($(#[$doc])* $name,)* }
 
         impl ViolationKind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Returns the token.

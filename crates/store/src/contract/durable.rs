@@ -11,7 +11,7 @@ use task_engine_core::task::{NewTask, TaskId};
 
 use super::{StoreBase, StoreFuture};
 
-/// What durable tasks need of a store.
+/// The methods of a store for durable tasks.
 ///
 /// Tasks without steps call none of this.
 pub trait DurableStore: StoreBase {

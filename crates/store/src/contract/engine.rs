@@ -19,7 +19,7 @@ use super::{StoreBase, StoreFuture};
 use crate::claim::Claimer;
 use crate::rollup::ClassMinute;
 
-/// What engines and clients need of a store.
+/// The methods of a store for engines and for creators of tasks.
 pub trait EngineStore: StoreBase {
     /// Creates tasks, all or none, and wakes engines.
     ///

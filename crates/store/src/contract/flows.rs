@@ -8,7 +8,7 @@ use task_engine_core::task::TaskId;
 
 use super::{StoreBase, StoreFuture};
 
-/// What flows need of a store.
+/// The methods of a store for flows.
 ///
 /// Tasks without dependencies call none of this.
 ///

@@ -8,7 +8,7 @@ use task_engine_core::task::TaskId;
 
 use super::{StoreBase, StoreFuture};
 
-/// What limits need of a store.
+/// The methods of a store for limits.
 ///
 /// Claims respect limits by themselves: see
 /// [`ClaimedTask::limited`](crate::claim::ClaimedTask::limited). Tasks without limits call none of

@@ -16,7 +16,7 @@ use crate::export::{ExportFile, ExportFilter, ExportSink, ImportIds, ImportOutco
 use crate::login::{DatabaseKey, LoginId};
 use crate::token::{NewToken, TokenHash, TokenRow};
 
-/// What operators need of a store.
+/// The methods of a store for operators.
 pub trait OperatorStore: StoreBase {
     /// Cancels tasks: at once if they wait, by request if they run.
     fn cancel<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<CancelReport>>;

@@ -17,7 +17,7 @@ use crate::queue_position::{QueuePosition, QueuePositionQuery};
 use crate::rollup::{RollupQuery, RollupRow};
 use crate::scan::{CreationTimes, Scan, ScanPage};
 
-/// What readers need of a store.
+/// The methods of a store for readers.
 pub trait ReadStore: StoreBase {
     /// Returns a page of tasks, newest first.
     fn tasks<'a>(&'a self, filter: &'a TaskListQuery) -> StoreFuture<'a, Vec<TaskRow>>;

@@ -44,7 +44,7 @@ pub struct SignalRecord {
     pub timed_out: bool,
 }
 
-/// What wakes a task that waits.
+/// The event that wakes a task that waits.
 ///
 /// The attempt before the one that it waits for has suspended it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

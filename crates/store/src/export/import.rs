@@ -14,7 +14,7 @@ use super::{ExportCounts, ExportHeader, ExportLine};
 /// again, and the one whose steps it kept.
 const ID_FIELDS: [&str; 3] = ["parent_id", "rerun_of", KEPT_STEPS];
 
-/// How an import assigns ids.
+/// The way in which an import assigns ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportIds {
     /// Ids are kept; the store must have neither tasks nor schedules.
@@ -26,7 +26,7 @@ pub enum ImportIds {
 /// The outcome of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// All of it is there.
+    /// The whole file is imported.
     Done {
         /// The lines that were read.
         read: ExportCounts,
@@ -55,7 +55,7 @@ impl ImportOutcome {
     }
 }
 
-/// By how much ids are moved.
+/// The distance by which ids are moved.
 ///
 /// Zero keeps them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// How many buckets a histogram has.
+/// The number of buckets of a histogram.
 pub const BUCKETS: usize = 28;
 /// The bounds of the buckets in milliseconds: from a millisecond to a day, each at most 2.5 times
 /// the previous one.
@@ -17,7 +17,7 @@ pub const BOUNDS_MS: [u64; BUCKETS - 1] = [
     43_200_000, 86_400_000,
 ];
 
-/// How many lasted how long.
+/// The number of attempts in each bucket of run time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TimeHistogram {
     /// The number of values in each bucket; see [`BOUNDS_MS`].

@@ -146,7 +146,8 @@ fn blocks(text: &str) -> Vec<Block> {
     for line in text.lines() {
         let line = line.trim().trim_start_matches("> ");
         in_code ^= line.starts_with("```");
-        if in_code || line.is_empty() || line.starts_with("```") {
+        let is_target = line.starts_with('[') && line.contains("]: ");
+        if in_code || is_target || line.is_empty() || line.starts_with("```") {
             continues = false;
             continue;
         }
@@ -239,7 +240,7 @@ fn banned_in(sentence: &str) -> impl Iterator<Item = &'static str> {
 #[test]
 fn sentences_are_found() {
     let text = "# One two\n\nA `b.c` d\ne [f. G](h.md#i). J!\n- k; l\n  m\n\n| n | o. p |\n\
-                ```sh\nq r\n```\n2. s";
+                ```sh\nq r\n```\n2. s\n[t]: u";
     let found: Vec<_> = blocks(text).iter().flat_map(sentences).collect();
     assert_eq!(found, ["One two", "A CODE d e f.", "G.", "J!", "k;", "l m", "n", "o.", "p", "s"]);
     assert_eq!(words("A b - c"), 3);
