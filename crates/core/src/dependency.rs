@@ -265,6 +265,9 @@ impl Flow {
     }
 
     /// Checks the flow, and puts each task after those that it depends on.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidFlow`] if a name or a task is invalid, or if tasks wait for each other.
     pub fn resolve(self) -> Result<NewFlow, InvalidFlow> {
         if let Some(error) = self.invalid {
             return Err(error);

@@ -151,6 +151,9 @@ impl Schedule {
     }
 
     /// Checks the schedule, and returns its definition.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidSchedule`] if its rule, time zone or task is invalid.
     pub fn definition(&self) -> Result<ScheduleDefinition, InvalidSchedule> {
         let invalid = |why: InvalidDefinition| InvalidSchedule { name: self.name.clone(), why };
         let task = match &self.task {

@@ -464,6 +464,9 @@ pub enum InvalidTask {
 
 impl NewTask {
     /// Creates a task of a class that is known only by name.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidTask`] if the name or the parameters cannot be stored.
     pub fn new(class: impl Into<String>, parameters: Json) -> Result<Self, InvalidTask> {
         let class = check_name("class", class.into())?;
         let parameters = parameters
@@ -481,6 +484,9 @@ impl NewTask {
     }
 
     /// Creates a task of a class that is a Rust type, with the options of its class.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidTask`] if its parameters or its key cannot be stored.
     pub fn of<T: Task>(task: &T) -> Result<Self, InvalidTask> {
         let parameters = Json::encode_parameters(task)
             .map_err(|why| InvalidTask::Parameters { class: T::CLASS.to_owned(), why })?;

@@ -25,7 +25,7 @@ use crate::progress::AttemptReporter;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
-/// The second argument of a handler, with the application's state, the task, its log, its progress
+/// Gives a handler access to its attempt: the application's state, the task, its log, its progress
 /// and its cancellation.
 ///
 /// It is cheap to clone.

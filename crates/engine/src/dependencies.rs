@@ -29,6 +29,10 @@ impl<S> Context<S> {
     ///     Ok(rows.len())
     /// }
     /// ```
+    ///
+    /// # Errors
+    /// Fails with a [`DependencyError`] if the task does not depend on such a task, or if that task
+    /// has no result of the type `R`. Return it with `?`, so that the attempt fails.
     pub async fn result_of<R: DeserializeOwned>(
         &self,
         task: impl Into<DependencyTarget>,

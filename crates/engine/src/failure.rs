@@ -145,7 +145,7 @@ impl Failure {
         failure
     }
 
-    /// Creates a failure with this name and message.
+    /// Creates a failure with a name, which replaces the type of the error, and a message.
     #[must_use]
     #[track_caller]
     pub fn named(exception: impl Into<String>, message: impl Into<String>) -> Self {

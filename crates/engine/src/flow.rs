@@ -93,6 +93,10 @@ impl TaskEngine {
     /// println!("task {} loads", created["load"]);
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// Fails with [`CreateError::Flow`](crate::CreateError::Flow) if the flow is invalid, for example
+    /// because tasks wait for each other. No task is created then.
     pub async fn create_flow(&self, flow: impl Into<Flow>) -> Result<FlowTasks, CreateError> {
         let flow = self.prepare_flow(flow)?;
         let created = self.insert_flow(&flow).await?;

@@ -18,9 +18,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::panic::Guarded;
 
-/// Code around every execution of some classes, or of all: it can add to what
-/// the handler sees ([`Context::extensions`]), measure, refuse, and replace the
-/// result or the error.
+/// Code that runs around every execution of some classes, or of all.
+///
+/// It can pass values to the handler ([`Context::extensions`]), measure, refuse, and replace the
+/// result or the error. Add it with [`Engine::hook`](crate::Engine::hook).
 ///
 /// Hooks are given to the engine with [`Engine::hook`](crate::Engine::hook); the
 /// first is the outermost. For each, `before` runs, then `around`, which contains
@@ -221,10 +222,10 @@ impl<S> fmt::Debug for Next<'_, S> {
 }
 
 impl<'a, S: Send + Sync + 'static> Next<'a, S> {
-    /// Runs it.
+    /// Runs the hooks that come after this one, then the handler, and returns the result.
     ///
-    /// A hook that does not call this refuses the attempt, or returns a result in the handler's
-    /// place.
+    /// A hook that does not call this refuses the attempt with an error, or returns a result in
+    /// place of the handler.
     pub fn run(self) -> impl Future<Output = Result<Json, Failure>> + Send + 'a {
         // Boxed, because hooks contain hooks.
         let inside: HookFuture<'a, Json> = match self.hooks.split_first() {

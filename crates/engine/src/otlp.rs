@@ -93,8 +93,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of a program waits for its last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns a layer for the application's subscriber that exports its spans, to the collector at
-/// this address (`http://localhost:4318` if `None`).
+/// Returns a layer for the application's subscriber that exports its spans to a collector.
+///
+/// Without an address, the collector is at `http://localhost:4318`.
 ///
 /// ```no_run
 /// use tracing_subscriber::prelude::*;

@@ -101,6 +101,9 @@ impl TaskEngine {
     /// let tasks = TaskEngine::from_pool(url, pool.clone())?;
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Refused`] if the URL is wrong. It opens no connection.
     #[cfg(feature = "postgres")]
     pub fn from_pool(url: &str, pool: impl CreationPool) -> Result<Self, StoreError> {
         let store = task_engine_postgres::PgStore::connect_lazily(url)?;
@@ -221,6 +224,10 @@ impl TaskEngine {
     /// tasks.create(mail).after(Duration::from_secs(600)).priority(5).await?;
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// Awaiting the builder fails with a [`CreateError`] if the task is invalid or refused, or if the
+    /// store fails. The task was not created then, unless the connection was lost during the call.
     #[allow(clippy::needless_pass_by_value)] // A created task is not used again.
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         Create::new(self, NewTask::of(&task))
@@ -398,6 +405,11 @@ impl TaskEngine {
     /// assert!(sent.status.is_accepted());
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::InvalidData`] if the payload cannot be stored, and with
+    /// [`StoreError::Refused`] if the name is invalid. A signal that the task does not accept is
+    /// no error: see [`SignalReport::status`].
     pub async fn signal(
         &self,
         target: impl Into<SignalTarget>,

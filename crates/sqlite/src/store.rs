@@ -53,6 +53,9 @@ impl SqliteStore {
     /// Its folder must exist.
     ///
     /// The file is switched to SQLite's write-ahead log, and stays so.
+    ///
+    /// # Errors
+    /// Fails with a [`StoreError`] if the file cannot be opened or is no database of SQLite.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref();
         if path == Path::new(":memory:") {
