@@ -67,7 +67,7 @@ impl TaskError {
     pub const RESULT_NOT_STORABLE: &'static str = "ResultNotStorable";
     /// The attempt postponed its task.
     ///
-    /// Not a failure, although it is stored in the place of one: see
+    /// This is no failure, although it is stored in the place of one: see
     /// [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
     pub const SNOOZED: &'static str = "Snoozed";
     /// A task that this one depends on did not succeed, so this one was cancelled.

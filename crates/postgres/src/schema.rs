@@ -7,7 +7,7 @@ use task_engine_store::error::StoreError;
 
 /// The schema that holds the tables, `task_engine` by default.
 ///
-/// With several schemas, one database holds several separate sets of tasks.
+/// With several schemas, one database holds several sets of tasks.
 ///
 /// The statements in `sql/` are written for the default schema, so that they
 /// can be read and outcome as they are; for another one the name is replaced.

@@ -70,7 +70,7 @@ pub trait StoreBase: fmt::Debug + Send + Sync + 'static {
 
     /// Closes idle connections in good order; the store is not used after that.
     ///
-    /// For programs that are about to end: a server may otherwise log broken connections.
+    /// Programs that are about to end call it, so that a server does not log broken connections.
     fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }

@@ -14,7 +14,7 @@ use crate::display::{count, span};
 pub struct ClassLimit {
     /// Its name.
     ///
-    /// Without one, it is named after the class: see [`LimitOptions::name_for`].
+    /// A limit without a name gets one after the class: see [`LimitOptions::name_for`].
     pub name: Option<String>,
     /// Its options.
     pub options: LimitOptions,

@@ -19,7 +19,7 @@ pub struct UnexpectedPlaceholder {
 
 /// Refuses a string that is the placeholder, and with `inside` also one that contains it.
 ///
-/// For new parameters, where a placeholder has no stored value.
+/// Use it for new parameters, where a placeholder has no stored value.
 pub fn refuse_placeholders(new: &Json, inside: bool) -> Result<(), UnexpectedPlaceholder> {
     refuse(new.as_str(), inside, "")
 }
