@@ -1,6 +1,7 @@
-//! Commands that change something: the user who types them as the operator, and the frame of
-//! those that change many tasks (show the selection, ask, apply it in batches, print the outcome
-//! of each task).
+//! What commands that change something share: the user who types them as the operator, and the
+//! steps of commands that change many tasks.
+//!
+//! These steps are: show the selection, ask, apply it in batches, print the outcome of each task.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -330,8 +331,10 @@ pub(crate) fn print_undo(console: &Console, operation: TaskOperation, tasks: &[T
     }
 }
 
-/// A task that was named and does not exist weighs more than one in another state: it is a
-/// mistake, not a matter of time. Tasks that a filter found may have changed since.
+/// Decides how the command ends.
+///
+/// A named task that does not exist is an error of the user, so it counts more than one in another
+/// state. Tasks that a filter found may have changed since.
 fn verdict(tasks: &[TaskOutcome], named: bool) -> Result<(), CliError> {
     let of_kind = |kind| tasks.iter().filter(|task| task.outcome.kind() == kind).count();
     let all = tasks.len();

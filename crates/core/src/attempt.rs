@@ -1,5 +1,4 @@
-//! How an attempt can end ([`AttemptEnd`]), and what follows ([`decide_end`]): the
-//! one place that decides it.
+//! Decides how an attempt can end ([`AttemptEnd`]) and what follows ([`decide_end`]).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -13,13 +12,17 @@ use crate::json::Json;
 use crate::retry::{DELAY_MAX, RetryRule};
 use crate::task::{TaskId, TaskStatus};
 
-/// One attempt at a task. It ends exactly once: this pair is the primary key of
-/// the record of its end, so a late result cannot replace it.
+/// One attempt at a task.
+///
+/// It ends exactly once: this pair is the primary key of the record of its end, so a late result
+/// cannot replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId {
     /// The task.
     pub task_id: TaskId,
-    /// 1 for the first attempt. Every claim consumes a number, so it only grows.
+    /// 1 for the first attempt.
+    ///
+    /// Every claim consumes a number, so it only grows.
     pub attempt: i32,
 }
 
@@ -62,28 +65,30 @@ impl TaskError {
     pub const PANIC: &'static str = "Panic";
     /// The result cannot be encoded, or the store refuses it.
     pub const RESULT_NOT_STORABLE: &'static str = "ResultNotStorable";
-    /// The attempt postponed its task. Not a failure, although it is stored in
-    /// the place of one: see [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
+    /// The attempt postponed its task.
+    ///
+    /// This is no failure, although it is stored in the place of one: see
+    /// [`ExecutionStatus::Snoozed`](crate::task::ExecutionStatus::Snoozed).
     pub const SNOOZED: &'static str = "Snoozed";
     /// A task that this one depends on did not succeed, so this one was cancelled.
     pub const DEPENDENCY_FAILED: &'static str = "DependencyFailed";
     /// The task runs only after a failure of others, and they succeeded.
     pub const NOT_NEEDED: &'static str = "NotNeeded";
 
-    /// An error without a backtrace.
+    /// Creates an error without a backtrace.
     #[must_use]
     pub fn new(exception: impl Into<String>, message: impl Into<String>) -> Self {
         Self { exception: exception.into(), message: message.into(), backtrace: Vec::new() }
     }
 
-    /// The same with these lines as its backtrace.
+    /// Replaces the backtrace with these lines.
     #[must_use]
     pub fn with_backtrace(mut self, lines: Vec<String>) -> Self {
         self.backtrace = lines;
         self
     }
 
-    /// What a store can keep: no NUL, and a limited length.
+    /// Returns the error as a store can keep it: without NUL, and with a limited length.
     #[must_use]
     pub fn storable(mut self) -> Self {
         const MESSAGE_BYTES_MAX: usize = 16 * 1024;
@@ -106,15 +111,18 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// How an attempt ends. The list is closed: whatever happens to an attempt is one
-/// of these, and [`decide_end`] alone says what follows.
+/// The end of an attempt.
+///
+/// The list is closed: whatever happens to an attempt is one of these, and [`decide_end`] alone
+/// says what follows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptEnd {
     /// The code returned a result.
     Success(Json),
-    /// The code returned a result that cannot be encoded, or that the store
-    /// refuses. The work was done: another attempt would repeat its effects, so
-    /// the task fails without a retry.
+    /// The code returned a result that cannot be encoded, or that the store refuses.
+    ///
+    /// The work was done: another attempt would repeat its effects, so the task fails without a
+    /// retry.
     ResultNotStorable(TaskError),
     /// The code returned an error, or the parameters do not decode.
     Failure(TaskError, RetryAdvice),
@@ -124,38 +132,46 @@ pub enum AttemptEnd {
     Timeout(TaskError),
     /// The code called `complete_in`, and its transaction was not committed.
     NotCommitted(TaskError),
-    /// The code postponed the task by this time. No retry is used.
+    /// The code postponed the task by this time.
+    ///
+    /// No retry is used.
     Snoozed(TaskError, Duration),
     /// A user requested the cancellation of the task, and the attempt obeyed or
     /// was dropped.
     Cancelled(TaskError),
-    /// The engine stopped first. The task waits again, and no retry is used.
+    /// The engine stopped first.
+    ///
+    /// The task waits again, and no retry is used.
     Released(TaskError),
-    /// The task was claimed, but the attempt never started. No retry is used.
+    /// The task was claimed, but the attempt never started.
+    ///
+    /// No retry is used.
     NeverStarted(TaskError),
-    /// The stored task cannot be read. Another attempt would read the same, so
-    /// the task fails without a retry.
+    /// The stored task cannot be read.
+    ///
+    /// Another attempt would read the same, so the task fails without a retry.
     Unreadable(TaskError),
-    /// The engine died. Counts as a failure, so that a task that kills its engine
-    /// ends after its last retry.
+    /// The engine died.
+    ///
+    /// Counts as a failure, so that a task that kills its engine ends after its last retry.
     Lost(TaskError),
 }
 
 impl AttemptEnd {
-    /// The code took longer than the time limit of its class.
+    /// Creates the end of an attempt that took longer than the time limit of its class.
     #[must_use]
     pub fn timeout(limit: Duration) -> Self {
         Self::Timeout(TaskError::new(TaskError::TIMEOUT, format!("not finished after {limit:?}")))
     }
 
-    /// The result cannot be encoded, or the store refuses it.
+    /// Creates the end of an attempt whose result cannot be encoded, or is refused by the store.
     #[must_use]
     pub fn result_not_storable(why: impl fmt::Display) -> Self {
         let message = format!("the result cannot be stored: {why}");
         Self::ResultNotStorable(TaskError::new(TaskError::RESULT_NOT_STORABLE, message))
     }
 
-    /// `complete_in` was called, and nothing was committed.
+    /// Creates the end of an attempt that called `complete_in` and committed nothing.
     #[must_use]
     pub fn not_committed() -> Self {
         let message = "complete_in was called, but its transaction was not committed, \
@@ -163,7 +179,7 @@ impl AttemptEnd {
         Self::NotCommitted(TaskError::new(TaskError::NOT_COMMITTED, message))
     }
 
-    /// The engine stopped before the code had finished.
+    /// Creates the end of an attempt whose engine stopped before the code had finished.
     #[must_use]
     pub fn released() -> Self {
         let message = "the engine stopped before the task had finished";
@@ -176,13 +192,13 @@ impl AttemptEnd {
         Self::Released(TaskError::new(TaskError::ENGINE_STOPPED, message))
     }
 
-    /// The attempt never started.
+    /// Creates the end of an attempt that never started.
     #[must_use]
     pub fn never_started(why: impl Into<String>) -> Self {
         Self::NeverStarted(TaskError::new(TaskError::NEVER_STARTED, why))
     }
 
-    /// The stored task cannot be read.
+    /// Creates the end of an attempt whose stored task cannot be read.
     #[must_use]
     pub fn unreadable(id: TaskId, why: impl fmt::Display) -> Self {
         let message = format!("task {id} cannot be read: {why}");
@@ -194,7 +210,8 @@ impl AttemptEnd {
         Self::Cancelled(TaskError::new(TaskError::CANCELLED, message))
     }
 
-    /// How an attempt ends whose code returned `code`, or was dropped (`None`).
+    /// Returns how an attempt ends whose code returned `code`, or was dropped (`None`).
+    ///
     /// The second value is how the code reacted to a cancel request, if it got one.
     ///
     /// - A result counts, whatever else happened meanwhile.
@@ -239,13 +256,13 @@ impl AttemptEnd {
         (end, reaction)
     }
 
-    /// Whether the code of the attempt may have run.
+    /// Returns whether the code of the attempt may have run.
     #[must_use]
     pub fn has_started(&self) -> bool {
         !matches!(self, Self::NeverStarted(_))
     }
 
-    /// The error that is recorded; `None` for a success.
+    /// Returns the error that is recorded; `None` for a success.
     #[must_use]
     pub fn error(&self) -> Option<&TaskError> {
         match self {
@@ -264,7 +281,7 @@ impl AttemptEnd {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the recorded error, so that it can be changed.
     pub fn error_mut(&mut self) -> Option<&mut TaskError> {
         match self {
             Self::Success(_) => None,
@@ -282,7 +299,7 @@ impl AttemptEnd {
         }
     }
 
-    /// The result and the error that are recorded: one of them.
+    /// Returns the result and the error that are recorded: one of them.
     #[must_use]
     pub fn into_parts(mut self) -> (Option<Json>, Option<TaskError>) {
         if let Some(error) = self.error_mut() {
@@ -296,7 +313,7 @@ impl AttemptEnd {
     }
 }
 
-/// What else happened while the code of an attempt ran.
+/// The events that happened while the code of an attempt ran.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Interruption {
     /// Why the engine asked the code to end, if it did.
@@ -309,7 +326,7 @@ pub struct Interruption {
     pub forced_stop: bool,
 }
 
-/// Why an engine asks the code of an attempt to end.
+/// The reason why an engine asks the code of an attempt to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterruptCause {
     /// A user requested the cancellation of the task.
@@ -320,7 +337,7 @@ pub enum InterruptCause {
     InstanceLost,
 }
 
-/// What an error says about a retry.
+/// The advice of an error about a retry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// Nothing: the rule decides.
@@ -332,7 +349,7 @@ pub enum RetryAdvice {
     RetryAfter(Duration),
 }
 
-/// What follows the end of an attempt.
+/// The state of a task after the end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextState {
     /// The task has ended, in this status.
@@ -347,8 +364,9 @@ pub enum NextState {
 }
 
 impl NextState {
-    /// What follows if a cancel request for the attempt is stored when its end is
-    /// recorded: a task that would wait is cancelled instead.
+    /// Returns what follows if a cancel request for the attempt is stored when its end is recorded.
+    ///
+    /// A task that would wait is cancelled instead.
     ///
     /// This is the only part of the decision that a store executes by itself,
     /// because only its transaction sees the request. `record.sql` of PostgreSQL
@@ -365,7 +383,7 @@ impl NextState {
 /// A function of an application that says after which wait an error is retried.
 pub type RetryDelayFn<'a> = &'a dyn Fn(&TaskError) -> Option<Duration>;
 
-/// What decides about retries of one attempt.
+/// The rule, and the function of the application, that decide about the retry of one attempt.
 #[derive(Clone, Copy)]
 pub struct RetryPolicy<'a> {
     /// The rule of the class, with what the task overrides.
@@ -386,15 +404,16 @@ impl fmt::Debug for RetryPolicy<'_> {
 }
 
 impl RetryPolicy<'_> {
-    /// A rule alone, without jitter.
+    /// Creates a rule alone, without jitter.
     #[must_use]
     pub fn of(rule: RetryRule) -> Self {
         Self { rule, function: None, chance: 0.0 }
     }
 }
 
-/// Decides what follows the end of an attempt. Engines and recovery call it;
-/// stores execute the decision, with the one exception of
+/// Decides what follows the end of an attempt.
+///
+/// Engines and recovery call it; stores execute the decision, with the one exception of
 /// [`NextState::with_cancel_request`].
 #[must_use]
 pub fn decide_end(
@@ -466,8 +485,9 @@ pub struct AttemptRecord {
     pub cancel_response: Option<CancelResponse>,
 }
 
-/// When an attempt ran, on the engine's monotonic clock. Stores convert it to the
-/// database's clock: only durations are sent.
+/// The time span in which an attempt ran, on the engine's monotonic clock.
+///
+/// Stores convert it to the database's clock: only durations are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunSpan {
     /// The worker that ran it; unknown to recovery.

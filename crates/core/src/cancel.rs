@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::parse_error::ParseError;
 
-/// How the code of an attempt reacted to a cancel request.
+/// The reaction of the code of an attempt to a cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelReaction {
     /// It ended without a result.
@@ -21,7 +21,7 @@ pub enum CancelReaction {
 }
 
 impl CancelReaction {
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -42,8 +42,7 @@ impl FromStr for CancelReaction {
     }
 }
 
-/// When an engine delivered a cancel request to the code of an attempt, and how the
-/// code reacted.
+/// The delivery of a cancel request to the code of an attempt, and the reaction of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CancelResponse {
     /// When it was delivered, on the engine's monotonic clock.
@@ -69,7 +68,7 @@ pub enum CancelOutcome {
 }
 
 impl CancelOutcome {
-    /// For an attempt that runs or has ended, with the recorded reaction.
+    /// Creates the outcome for an attempt that runs or has ended, with the recorded reaction.
     #[must_use]
     pub fn of(runs: bool, reaction: Option<CancelReaction>) -> Self {
         match reaction {
@@ -81,7 +80,7 @@ impl CancelOutcome {
         }
     }
 
-    /// The token.
+    /// Returns the token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

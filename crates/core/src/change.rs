@@ -10,7 +10,9 @@ use crate::secret::request;
 use crate::step::{AWAITED, KEPT_STEPS, is_dependent};
 use crate::task::{Due, InvalidTask, NewTask, TaskDetails, TaskStatus};
 
-/// Changes of a waiting task. A field that is `None` is left unchanged.
+/// Changes of a waiting task.
+///
+/// A field that is `None` is left unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Edit {
     /// New parameters; they replace all of the old ones.
@@ -26,7 +28,9 @@ pub struct Edit {
 /// The outcome of an edit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EditReport {
-    /// The task was changed. Its attempts and retries stay counted.
+    /// The task was changed.
+    ///
+    /// Its attempts and retries stay counted.
     Changed,
     /// The task is in this status, not waiting, and was left unchanged.
     NotWaiting(TaskStatus),
@@ -41,8 +45,10 @@ pub enum DeleteReport {
     Deleted,
     /// The task has not ended and was not deleted.
     Open(TaskStatus),
-    /// The task has ended but is locked: by an engine that records its batch, or by a
-    /// creation with its unique key. Try again later.
+    /// The task has ended but is locked: by an engine that records its batch, or by a creation with
+    /// its unique key.
+    ///
+    /// Try again later.
     Busy,
     /// A task that has not succeeded depends on it, and may need its result.
     Needed,
@@ -51,7 +57,7 @@ pub enum DeleteReport {
 }
 
 impl Edit {
-    /// Whether it changes nothing.
+    /// Returns whether it changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -61,8 +67,10 @@ impl Edit {
 /// The field of the context with the id of the task that this one runs again.
 const RERUN_OF: &str = "rerun_of";
 
-/// Fields of the context that belong to the old task only: its creator, request, span,
-/// unique key and retries, the parent that waits for it and the task whose steps it kept.
+/// Fields of the context that belong to the old task only.
+///
+/// They are its creator, request, span, unique key and retries, the parent that waits for it, and
+/// the task whose steps it kept.
 const NOT_COPIED: [&str; 10] = [
     "parent_id",
     "traceparent",
@@ -77,8 +85,9 @@ const NOT_COPIED: [&str; 10] = [
 ];
 
 impl NewTask {
-    /// A new task with the class and parameters of an old one: due at once, in the same
-    /// flow, with all retries, and with the old id in its context.
+    /// Creates a new task with the class and parameters of an old one.
+    ///
+    /// It is due at once, in the same flow, has all retries, and has the old id in its context.
     pub fn rerun_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
         let mut task = Self::new(old.row.class.clone(), old.parameters.clone())?
             .priority(old.row.priority)
@@ -91,8 +100,11 @@ impl NewTask {
         task.correlation(&old.correlation_id)
     }
 
-    /// The same for a task that keeps steps of the old one: its first attempt loads them. It
-    /// reads the results of the tasks that the old one depended on.
+    /// Creates a new task like an old one, which keeps steps of the old one.
+    ///
+    /// Its first attempt loads them.
+    ///
+    /// It reads the results of the tasks that the old one depended on.
     pub fn rerun_with_steps_of(old: &TaskDetails) -> Result<Self, InvalidTask> {
         let mut task = Self::rerun_of(old)?;
         if is_dependent(&old.context) {

@@ -7,8 +7,9 @@ use crate::attempt::AttemptId;
 use crate::claim::ClaimId;
 use crate::json::Json;
 
-/// The successful end of an attempt, to be written in the application's
-/// transaction. A `Context` makes it; the stores' crates write it.
+/// The successful end of an attempt, to be written in the application's transaction.
+///
+/// A `Context` makes it; the stores' crates write it.
 ///
 /// The engine asks the store afterwards whether it was committed. If not, the
 /// attempt has failed.
@@ -36,9 +37,10 @@ pub enum SettleOutcome {
     /// It was not committed and cannot be any more: the ending that was sent is
     /// recorded.
     Recorded,
-    /// The attempt had been ended before. The ending that was sent is kept as
-    /// evidence.
+    /// The attempt had been ended before.
+    ///
+    /// The ending that was sent is kept as evidence.
     Late,
-    /// Not known yet: the transaction is still open.
+    /// The outcome is not known yet, because the transaction is still open.
     Open,
 }

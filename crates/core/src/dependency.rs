@@ -22,9 +22,9 @@ mod batch;
 
 pub use batch::{Batch, IntoTask};
 
-/// How many tasks a flow may have when it is created.
+/// The most tasks that a flow may have when it is created.
 pub const FLOW_TASKS_MAX: usize = 10_000;
-/// How many dependencies a flow may have when it is created.
+/// The most dependencies that a flow may have when it is created.
 pub const FLOW_DEPENDENCIES_MAX: usize = 100_000;
 
 /// The field in the context of a task with its name in its flow.
@@ -32,7 +32,7 @@ pub const FLOW_TASK: &str = "flow_task";
 /// The field in the context of a task that depends on others.
 pub const DEPENDENT: &str = "dependent";
 
-/// When a task may start, by the end of a task that it depends on.
+/// The condition under which a task may start, by the end of a task that it depends on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -52,7 +52,7 @@ impl DependencyCondition {
     /// All conditions.
     pub const ALL: [Self; 3] = [Self::Success, Self::End, Self::Failure];
 
-    /// Its name in stores and in JSON.
+    /// Returns its name in stores and in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl DependencyCondition {
         }
     }
 
-    /// The condition with this name.
+    /// Returns the condition with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|condition| condition.as_str() == name)
@@ -75,7 +75,7 @@ impl fmt::Display for DependencyCondition {
     }
 }
 
-/// A task that another one depends on: of the same flow, by its name, or an existing one.
+/// A task that another one depends on: a task of the same flow, by its name, or an existing one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DependencyTarget {
     /// A task of the same flow.
@@ -113,7 +113,7 @@ impl From<TaskId> for DependencyTarget {
 
 /// One or more tasks that another one depends on: a name, an id, or a list of them.
 pub trait IntoDependencies {
-    /// The tasks.
+    /// Returns the tasks.
     fn into_dependencies(self) -> Vec<DependencyTarget>;
 }
 
@@ -146,7 +146,7 @@ impl<T: Into<DependencyTarget> + Clone> IntoDependencies for &[T] {
     }
 }
 
-/// Tasks that depend on each other, created all or none.
+/// A builder of tasks that depend on each other and are created together, all or none.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -180,7 +180,7 @@ struct FlowTaskDraft {
 }
 
 impl Flow {
-    /// A flow without tasks.
+    /// Creates a flow without tasks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -191,14 +191,18 @@ impl Flow {
         self
     }
 
-    /// Sets the correlation id that its tasks share. Without one, they get that of the task
-    /// that creates the flow, or of the first existing task that it depends on, or a new one.
+    /// Sets the correlation id that its tasks share.
+    ///
+    /// Without one, they get that of the task that creates the flow, or of the first existing task
+    /// that it depends on, or a new one.
     pub fn correlation(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
         self
     }
 
-    /// Adds a task. Its name is unique in the flow.
+    /// Adds a task.
+    ///
+    /// Its name is unique in the flow.
     #[allow(clippy::needless_pass_by_value)] // As `TaskEngine::create`.
     pub fn task<T: Task>(mut self, name: impl Into<String>, task: T) -> Self {
         match NewTask::of(&task) {
@@ -217,7 +221,9 @@ impl Flow {
     }
 
     /// Starts the last task after these have succeeded: names of tasks of the flow, or ids of
-    /// existing tasks. If one of them fails or is cancelled, it is cancelled.
+    /// existing tasks.
+    ///
+    /// If one of them fails or is cancelled, the last task is cancelled.
     pub fn after(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Success)
     }
@@ -227,8 +233,10 @@ impl Flow {
         self.depend(tasks, DependencyCondition::End)
     }
 
-    /// Starts the last task after all of these have ended, if at least one of them has failed
-    /// or was cancelled. Otherwise it is cancelled.
+    /// Starts the last task after all of these have ended, if at least one of them has failed or
+    /// was cancelled.
+    ///
+    /// If all of them succeed, the last task is cancelled.
     pub fn after_failure(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Failure)
     }
@@ -244,19 +252,22 @@ impl Flow {
         self
     }
 
-    /// How many tasks it has.
+    /// Returns how many tasks it has.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether it has no tasks.
+    /// Returns whether it has no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Checks it, and puts each task after those that it depends on.
+    /// Checks the flow, and puts each task after those that it depends on.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidFlow`] if a name or a task is invalid, or if tasks wait for each other.
     pub fn resolve(self) -> Result<NewFlow, InvalidFlow> {
         if let Some(error) = self.invalid {
             return Err(error);
@@ -414,8 +425,10 @@ fn names_of(tasks: &[FlowTaskDraft], places: &[usize]) -> Vec<String> {
 pub struct NewFlow {
     /// The name that lists show.
     pub name: Option<String>,
-    /// The correlation id of its tasks. Without one, the store takes that of the first
-    /// existing task that it depends on, or makes one.
+    /// The correlation id of its tasks.
+    ///
+    /// Without one, the store takes that of the first existing task that it depends on, or makes
+    /// one.
     pub correlation_id: Option<String>,
     /// Its tasks.
     pub tasks: Vec<NewFlowTask>,
@@ -452,7 +465,7 @@ pub enum DependencyRef {
 }
 
 impl NewFlow {
-    /// One task that depends on existing ones.
+    /// Creates a flow of one task that depends on existing tasks.
     pub fn of_task(
         task: NewTask,
         on: &[(TaskId, DependencyCondition)],
@@ -504,8 +517,9 @@ fn remove_context(task: &mut NewTask, name: &str) {
     }
 }
 
-/// Tasks that join a running one: all tasks that depend on the running task depend on them,
-/// too, under the same conditions.
+/// Tasks that join a running one.
+///
+/// All tasks that depend on the running task depend on them, too, under the same conditions.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NewMembers {
@@ -518,7 +532,7 @@ pub struct NewMembers {
 }
 
 impl NewMembers {
-    /// These tasks as members beside a running attempt.
+    /// Creates a request to add these tasks as members beside a running attempt.
     pub fn new(id: AttemptId, claim_id: ClaimId, tasks: Vec<NewTask>) -> Result<Self, InvalidTask> {
         let mut members = Self { id, claim_id, tasks };
         for task in &mut members.tasks {
@@ -548,31 +562,32 @@ pub struct CreatedFlow {
     pub ids: Vec<TaskId>,
 }
 
-/// Why a flow cannot be created.
+/// The error of a flow that cannot be created: change what the message names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidFlow {
-    /// It has no tasks, or a dependency comes before the first task.
+    /// The flow has no tasks, or a dependency is added before the first task.
     #[error("a flow needs a task before its dependencies")]
     NoTask,
     /// A batch has no members, so that its callbacks would wait for nothing.
     #[error("a batch needs at least one member")]
     NoMembers,
-    /// It has too many tasks.
+    /// The flow has more tasks than [`FLOW_TASKS_MAX`]: split it.
     #[error("a flow has at most {FLOW_TASKS_MAX} tasks, this one has {0}")]
     TooManyTasks(usize),
-    /// It has too many dependencies.
+    /// The flow has more dependencies than [`FLOW_DEPENDENCIES_MAX`]: split it, or depend on fewer
+    /// tasks.
     #[error("a flow has at most {FLOW_DEPENDENCIES_MAX} dependencies, this one has {0}")]
     TooManyDependencies(usize),
-    /// A name cannot be used.
+    /// The name of a task is empty, too long, or has control characters: choose another one.
     #[error(
         "a name in a flow has 1 to {NAME_BYTES_MAX} bytes and no control characters, not {0:?}"
     )]
     Name(String),
-    /// Two tasks have one name.
+    /// Two tasks have the same name: rename one of them.
     #[error("two tasks of the flow have the name {0:?}")]
     DuplicateName(String),
-    /// A task depends on a name that no task has.
+    /// A task depends on a name that no task of the flow has: correct the name.
     #[error("task {task:?} depends on {name:?}, which is no task of the flow{}", did_you_mean(.similar))]
     UnknownName {
         /// The dependent task.
@@ -582,7 +597,7 @@ pub enum InvalidFlow {
         /// A name that may be meant.
         similar: Option<String>,
     },
-    /// A task depends on another one in two ways.
+    /// A task depends on another one under two conditions: remove one of them.
     #[error("task {task:?} depends on {on} under two conditions; use one")]
     TwoConditions {
         /// The dependent task.
@@ -590,13 +605,14 @@ pub enum InvalidFlow {
         /// What it depends on.
         on: String,
     },
-    /// Tasks wait for each other.
+    /// Tasks wait for each other in a cycle: remove one of these dependencies.
     #[error("the tasks of the flow wait for each other: {}", .0.join(" → "))]
     Cycle(Vec<String>),
-    /// A task is unique and depends on others.
+    /// A task is unique and depends on others, which is not possible: remove its key or its
+    /// dependencies.
     #[error("task {0:?} has a unique key, and a task with a unique key cannot depend on others")]
     UniqueTask(String),
-    /// A task is invalid.
+    /// A task of the flow is invalid: see [`InvalidTask`].
     #[error(transparent)]
     Task(#[from] InvalidTask),
 }
@@ -622,7 +638,7 @@ pub struct DependencyRow {
 }
 
 impl DependencyRow {
-    /// A row.
+    /// Creates a row.
     #[must_use]
     pub fn new(
         task_id: TaskId,
@@ -663,7 +679,7 @@ pub struct FlowRow {
     pub counts: FlowCounts,
 }
 
-/// How many tasks of a flow are in which status.
+/// The number of tasks of a flow in each status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FlowCounts {
     /// Waiting for tasks that they depend on.
@@ -702,7 +718,7 @@ impl FlowState {
     /// All states.
     pub const ALL: [Self; 4] = [Self::Open, Self::Succeeded, Self::Failed, Self::Cancelled];
 
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -715,25 +731,27 @@ impl FlowState {
 }
 
 impl FlowCounts {
-    /// How many tasks were counted.
+    /// Returns how many tasks were counted.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.open() + self.ended()
     }
 
-    /// How many of them have not ended.
+    /// Returns how many of them have not ended.
     #[must_use]
     pub fn open(&self) -> u32 {
         self.blocked + self.waiting + self.running
     }
 
-    /// How many of them have ended.
+    /// Returns how many of them have ended.
     #[must_use]
     pub fn ended(&self) -> u32 {
         self.stopped + self.failed + self.cancelled + self.not_needed
     }
 
-    /// The state of the flow. With more tasks than were counted, it is as far as is known.
+    /// Returns the state of the flow.
+    ///
+    /// With more tasks than were counted, it is as far as is known.
     #[must_use]
     pub fn state(&self) -> FlowState {
         match self {
@@ -757,8 +775,9 @@ pub struct BlockedTasks {
 }
 
 impl BlockedTasks {
-    /// Counts tasks up to a limit, each with whether it is overdue. One more than the limit
-    /// shows that there are more.
+    /// Counts tasks up to a limit, each with whether it is overdue.
+    ///
+    /// One more than the limit shows that there are more.
     #[must_use]
     pub fn of(limit: i64, tasks: impl IntoIterator<Item = (TaskId, bool)>) -> Self {
         let mut blocked = Self::default();
@@ -800,7 +819,7 @@ pub enum DependencyState {
     Removed,
 }
 
-/// What happens to a task that depends on others.
+/// The decision about a task that depends on others.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DependentNext {
     /// It waits; this is the first task that has not ended.
@@ -813,8 +832,8 @@ pub enum DependentNext {
 
 /// Decides what happens to a task that depends on these tasks, in the order of their ids.
 ///
-/// If a task that it must come after the success of has not succeeded, it is cancelled at
-/// once, also if others have not ended: no task waits for something that cannot happen.
+/// If it needs the success of a task that has not succeeded, it is cancelled at once, even if
+/// others have not ended. So no task waits for something that cannot happen.
 #[must_use]
 pub fn decide_dependent(dependencies: &[Dependency]) -> DependentNext {
     let on_success =
@@ -847,7 +866,7 @@ fn unsuccessful(dependency: &Dependency) -> Option<TaskError> {
     }
 }
 
-/// The error of a task that is cancelled because a task that it depends on did not succeed.
+/// Returns the error of a task that is cancelled because a task that it depends on did not succeed.
 #[must_use]
 pub fn dependency_failed(id: TaskId, name: Option<&str>, status: Option<TaskStatus>) -> TaskError {
     let name = name.map_or_else(String::new, |name| format!(" ({name})"));
@@ -859,7 +878,7 @@ pub fn dependency_failed(id: TaskId, name: Option<&str>, status: Option<TaskStat
     TaskError::new(TaskError::DEPENDENCY_FAILED, format!("task {id}{name} {ended}"))
 }
 
-/// The error of a task that runs only after a failure, if there was none.
+/// Returns the error of a task that runs only after a failure, if there was none.
 #[must_use]
 pub fn not_needed() -> TaskError {
     TaskError::new(TaskError::NOT_NEEDED, "all tasks that it depends on succeeded")

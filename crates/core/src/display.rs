@@ -17,7 +17,7 @@ pub use limits::{limit_key_text, limit_options_text, limit_target_text, rate_tex
 pub use steps::{StepEntry, StepState, kept_signals, step_timeline};
 pub use times::{clock, clock_and_relative, relative, span};
 
-/// `1 task`, `2 tasks`, `3 classes`, `4 retries`.
+/// Returns a number with its noun: `1 task`, `2 tasks`, `3 classes`, `4 retries`.
 #[must_use]
 pub fn count(number: usize, what: &str) -> String {
     if number == 1 {
@@ -31,14 +31,14 @@ pub fn count(number: usize, what: &str) -> String {
     }
 }
 
-/// The text with a capital first letter.
+/// Returns the text with a capital first letter.
 #[must_use]
 pub fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// `12,345`, or `100,000+` if counting stopped at its limit.
+/// Returns a count like `12,345`, or `100,000+` if counting stopped at its limit.
 #[must_use]
 pub fn count_text(count: BoundedCount) -> String {
     let digits = count.counted.to_string();
@@ -52,7 +52,7 @@ pub fn count_text(count: BoundedCount) -> String {
     if count.and_more { text + "+" } else { text }
 }
 
-/// A word as a shell reads it, in quotes if it needs them.
+/// Returns a word as a shell reads it, in quotes if it needs them.
 #[must_use]
 pub fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
@@ -63,7 +63,7 @@ pub fn shell_quoted(word: &str) -> String {
     }
 }
 
-/// The progress of an attempt: `40 %, rendering`.
+/// Returns the progress of an attempt: `40 %, rendering`.
 #[must_use]
 pub fn progress_text(progress: &ProgressRow) -> String {
     let percent = format!("{:.1}", progress.percent);
@@ -74,7 +74,7 @@ pub fn progress_text(progress: &ProgressRow) -> String {
     }
 }
 
-/// The first line, cut to `chars_max` characters, with an ellipsis if it was cut.
+/// Returns the first line, cut to `chars_max` characters, with an ellipsis if it was cut.
 #[must_use]
 pub fn brief(text: &str, chars_max: usize) -> String {
     let mut lines = text.trim_start().lines();

@@ -45,8 +45,10 @@ pub struct Filter {
     terms: Vec<Term>,
 }
 
-/// One condition. It always has a value that its field and operator can have:
-/// it comes from the parser, or from a constructor here.
+/// One condition.
+///
+/// It always has a value that its field and operator can have: it comes from the parser, or from a
+/// constructor here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
     /// The field that is compared.
@@ -80,7 +82,7 @@ pub enum FilterField {
     Context(Vec<String>),
 }
 
-/// How a term compares.
+/// The comparison of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // The names say it.
 pub enum FilterOperator {
@@ -113,7 +115,7 @@ pub enum FilterTime {
 }
 
 impl FilterTime {
-    /// The point in time, seen from now.
+    /// Returns the point in time, seen from now.
     #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
@@ -141,39 +143,41 @@ pub struct FoundTask {
 }
 
 impl Filter {
-    /// These tasks.
+    /// Creates a filter for these tasks.
     #[must_use]
     pub fn of_ids(ids: &[TaskId]) -> Self {
         let values = ids.iter().map(|id| Value::Number(id.0)).collect();
         Self { terms: vec![Term { field: FilterField::Id, operator: FilterOperator::Is, values }] }
     }
 
-    /// Whether it matches every task.
+    /// Returns whether it matches every task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it says anything about the status.
+    /// Returns whether it says anything about the status.
     #[must_use]
     pub fn has_status(&self) -> bool {
         self.terms.iter().any(|term| term.field == FilterField::Status)
     }
 
-    /// Whether it asks about parameters. A reader who may not see them must not ask
-    /// either: the answers to `params.password~a` reveal them letter by letter.
+    /// Returns whether it asks about parameters.
+    ///
+    /// A reader who may not see them must not ask either: the answers to `params.password~a` reveal
+    /// them letter by letter.
     #[must_use]
     pub fn asks_about_parameters(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.field, FilterField::Params(_)))
     }
 
-    /// Whether it asks about the hash of an HTTP request, which readers do not see.
+    /// Returns whether it asks about the hash of an HTTP request, which readers do not see.
     #[must_use]
     pub fn asks_about_request(&self) -> bool {
         self.asks_context(request::CONTEXT_MARK)
     }
 
-    /// Whether it asks about unique keys, of which readers see some: see
+    /// Returns whether it asks about unique keys, of which readers see some: see
     /// [`Self::without_idempotency_keys`].
     #[must_use]
     pub fn asks_about_unique_key(&self) -> bool {
@@ -187,7 +191,7 @@ impl Filter {
             .any(|term| matches!(&term.field, FilterField::Context(path) if asks(path)))
     }
 
-    /// Tasks whose unique key is not made of an `Idempotency-Key`.
+    /// Creates a filter for tasks whose unique key is not made of an `Idempotency-Key`.
     #[must_use]
     pub fn without_idempotency_keys() -> Self {
         let field = FilterField::Context(vec![CONTEXT_KEY.to_owned()]);
@@ -195,7 +199,7 @@ impl Filter {
         Self { terms: vec![Term { field, operator: FilterOperator::HasNot, values }] }
     }
 
-    /// Tasks that were created by an HTTP request with an `Idempotency-Key`.
+    /// Creates a filter for tasks that were created by an HTTP request with an `Idempotency-Key`.
     #[must_use]
     pub fn with_request() -> Self {
         let field = FilterField::Context(vec![request::CONTEXT_MARK.to_owned()]);
@@ -203,7 +207,7 @@ impl Filter {
         Self { terms: vec![Term { field, operator: FilterOperator::Has, values }] }
     }
 
-    /// Tasks that name no secrets of their own.
+    /// Creates a filter for tasks that name no secrets of their own.
     #[must_use]
     pub fn without_secrets() -> Self {
         let field = FilterField::Context(vec![crate::secret::CONTEXT_NAME.to_owned()]);
@@ -211,7 +215,7 @@ impl Filter {
         Self { terms: vec![Term { field, operator: FilterOperator::HasNot, values }] }
     }
 
-    /// The statuses that a matching task may have.
+    /// Returns the statuses that a matching task may have.
     #[must_use]
     pub fn statuses(&self) -> Vec<TaskStatus> {
         let mut statuses = TaskStatus::ALL.to_vec();
@@ -222,7 +226,7 @@ impl Filter {
         statuses
     }
 
-    /// The same, and the task is in one of these.
+    /// Adds the term that the task is in one of these statuses.
     #[must_use]
     pub fn and_status(mut self, any: &[TaskStatus]) -> Self {
         let values = any.iter().copied().map(Value::Status).collect();
@@ -230,7 +234,7 @@ impl Filter {
         self
     }
 
-    /// The same, and the task is of this class.
+    /// Adds the term that the task is of this class.
     #[must_use]
     pub fn and_class(mut self, class: impl Into<String>) -> Self {
         let values = vec![Value::Text(class.into())];
@@ -238,7 +242,7 @@ impl Filter {
         self
     }
 
-    /// The same, and the task belongs to this flow.
+    /// Adds the term that the task belongs to this flow.
     #[must_use]
     pub fn and_correlation(mut self, id: impl Into<String>) -> Self {
         let values = vec![Value::Text(id.into())];
@@ -250,7 +254,7 @@ impl Filter {
         self
     }
 
-    /// The same, and its error is of this kind, or has exactly this message.
+    /// Adds the term that the error of the task is of this kind, or has exactly this message.
     #[must_use]
     pub fn and_error(mut self, kind: impl Into<String>) -> Self {
         let values = vec![Value::Text(kind.into())];
@@ -258,7 +262,7 @@ impl Filter {
         self
     }
 
-    /// The same, and its error has this text in it, in either case.
+    /// Adds the term that the error of the task contains this text, in upper or lower case.
     #[must_use]
     pub fn and_error_with(mut self, text: impl Into<String>) -> Self {
         let values = vec![Value::Text(text.into())];
@@ -266,7 +270,7 @@ impl Filter {
         self
     }
 
-    /// The same, and the task last changed at least this long ago.
+    /// Adds the term that the task last changed at least this long ago.
     #[must_use]
     pub fn and_unchanged_for(mut self, age: Duration) -> Self {
         let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
@@ -279,34 +283,34 @@ impl Filter {
         self
     }
 
-    /// The same without its terms about the status.
+    /// Removes the terms about the status.
     #[must_use]
     pub fn without_status(mut self) -> Self {
         self.terms.retain(|term| term.field != FilterField::Status);
         self
     }
 
-    /// Both.
+    /// Returns a filter that matches what both of these filters match.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.terms.extend(other.terms);
         self
     }
 
-    /// Whether a task matches, at this time by the database's clock.
+    /// Returns whether a task matches, at this time by the database's clock.
     #[must_use]
     pub fn matches(&self, task: &FoundTask, now: Timestamp) -> bool {
         self.terms.iter().all(|term| term.holds(task, now))
     }
 
-    /// Whether it needs the JSON of tasks.
+    /// Returns whether it needs the JSON of tasks.
     pub fn needs_json(&self) -> bool {
         self.terms
             .iter()
             .any(|term| matches!(term.field, FilterField::Params(_) | FilterField::Context(_)))
     }
 
-    /// Its terms; all of them hold.
+    /// Returns its terms; all of them hold.
     #[must_use]
     pub fn terms(&self) -> &[Term] {
         &self.terms
@@ -445,7 +449,7 @@ impl FilterOperator {
         }
     }
 
-    /// As it is written in a filter.
+    /// Returns the field as it is written in a filter.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -33,8 +33,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Reads it from the context of a task. Invalid values, which SQL of an application
-    /// may have written, are ignored: the task runs anyway.
+    /// Reads it from the context of a task.
+    ///
+    /// Invalid values, which SQL of an application may have written, are ignored: the task runs
+    /// anyway.
     #[must_use]
     pub fn of(id: TaskId, context: &Json) -> Self {
         // The common case needs no parsing.
@@ -56,13 +58,15 @@ impl Origin {
         }
     }
 
-    /// The origin of tasks that the task `id` creates, whose own origin this is.
+    /// Returns the origin of tasks that the task `id` creates; this is the origin of that task.
     #[must_use]
     pub fn for_children_of(&self, id: TaskId) -> Self {
         Self { parent_id: Some(id), ..self.clone() }
     }
 
-    /// Adds it to the context of a new task. Fields that the task has are kept.
+    /// Adds it to the context of a new task.
+    ///
+    /// Fields that the task has are kept.
     #[must_use]
     pub fn stamp(&self, mut task: NewTask) -> NewTask {
         let fields = [
@@ -83,7 +87,7 @@ struct OriginFields {
     traceparent: Option<Box<RawValue>>,
 }
 
-/// The name of a task in its flow, by its context.
+/// Returns the name of a task in its flow, by its context.
 #[must_use]
 pub fn name_in_flow(context: &Json) -> Option<String> {
     #[derive(Deserialize)]
@@ -96,7 +100,7 @@ pub fn name_in_flow(context: &Json) -> Option<String> {
     context.decode::<Named>().ok()?.flow_task
 }
 
-/// The context with the correlation id, as task code sees it.
+/// Returns the context with the correlation id, as task code sees it.
 #[must_use]
 pub fn with_correlation(context: &Json, correlation_id: &str) -> Json {
     with_fields(context, [(CORRELATION_ID, raw(&correlation_id))], FieldMode::Keep)
@@ -115,13 +119,13 @@ pub fn fill_traceparent(task: &mut NewTask, traceparent: Traceparent) {
     task.context = with_fields(&task.context, [(TRACEPARENT, raw(&traceparent))], FieldMode::Keep);
 }
 
-/// Tasks created in one trace form a flow, unless they have a correlation id.
+/// Puts a task without a correlation id into the flow of its trace.
 pub fn fill_correlation(task: &mut NewTask, traceparent: Traceparent) {
     let id = correlation_of_trace(traceparent);
     task.context = with_fields(&task.context, [(CORRELATION_ID, raw(&id))], FieldMode::Keep);
 }
 
-/// The correlation id of tasks that are created in a trace.
+/// Returns the correlation id of tasks that are created in a trace.
 #[must_use]
 pub fn correlation_of_trace(traceparent: Traceparent) -> String {
     format!("{:032x}", traceparent.trace_id())
@@ -166,8 +170,9 @@ pub struct FlowPage {
 }
 
 impl FlowPage {
-    /// The task that starts the flow, if the correlation id is a task id. That task may
-    /// have another correlation id.
+    /// Returns the task that starts the flow, if the correlation id is a task id.
+    ///
+    /// That task may have another correlation id.
     #[must_use]
     pub fn own_task(&self) -> Option<TaskId> {
         let id: TaskId = self.correlation_id.parse().ok()?;
@@ -212,9 +217,10 @@ pub struct FlowAttempt {
 }
 
 impl FlowTask {
-    /// How long each attempt waited between being due and starting. `None` for an
-    /// attempt that never started, that an operator retried, or that an operator started
-    /// early.
+    /// Returns how long each attempt waited between being due and starting.
+    ///
+    /// `None` for an attempt that never started, that an operator retried, or that an operator
+    /// started early.
     #[must_use]
     pub fn waits(&self) -> Vec<Option<Duration>> {
         let mut due_at = Some(self.due_at);
@@ -231,7 +237,7 @@ impl FlowTask {
 }
 
 impl FlowAttempt {
-    /// How long it ran, if it began and has ended.
+    /// Returns how long it ran, if it began and has ended.
     #[must_use]
     pub fn run_time(&self) -> Option<Duration> {
         Some(self.stopped_at?.duration_since(self.started_at?).unsigned_abs())

@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 use crate::queue::Pool;
 use crate::task::TaskOptions;
 
-/// How long ended instances are kept, and listed among those of all names. In a
-/// cluster every start may register a new name.
+/// The time for which ended instances are kept and listed.
+///
+/// In a cluster every start may register a new name.
 pub const ENDED_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
-/// One registration of an engine, from its start to its end. A restarted engine has
-/// the same name and a new id.
+/// One registration of an engine, from its start to its end.
+///
+/// A restarted engine has the same name and a new id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceId(pub i64);
@@ -29,14 +31,18 @@ impl fmt::Display for InstanceId {
 /// An engine that registers.
 #[derive(Debug, Clone)]
 pub struct NewInstance {
-    /// Its name. No two live engines share a name.
+    /// Its name.
+    ///
+    /// No two live engines share a name.
     pub name: String,
     /// The machine.
     pub host: String,
     /// The process.
     pub pid: i32,
-    /// Identifies the process even if a later one on the same machine gets its pid:
-    /// see [`process::mark`](crate::process::mark). `None` if the system has no mark.
+    /// Identifies the process even if a later one on the same machine gets its pid: see
+    /// [`process::mark`](crate::process::mark).
+    ///
+    /// `None` if the system has no mark.
     pub process: Option<String>,
     /// The version of the engine.
     pub version: String,
@@ -89,8 +95,10 @@ pub struct InstanceRow {
     pub lost_at: Option<Timestamp>,
     /// How many attempts it holds that have not ended.
     pub held: i64,
-    /// Whether its process has ended on the machine that reads this, although the
-    /// instance has not ended. Always false on other machines: they rely on its lease.
+    /// Whether its process has ended on the machine that reads this, although the instance has not
+    /// ended.
+    ///
+    /// Always false on other machines: they rely on its lease.
     pub process_gone: bool,
 }
 
@@ -112,7 +120,7 @@ pub enum InstanceState {
 }
 
 impl InstanceState {
-    /// The token that programs read.
+    /// Returns the token that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -124,7 +132,7 @@ impl InstanceState {
         }
     }
 
-    /// The label that people read.
+    /// Returns the label that people read.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -181,19 +189,19 @@ impl From<&InstanceRow> for InstanceSummary {
 }
 
 impl InstanceRow {
-    /// Whether it stopped or was declared lost.
+    /// Returns whether it stopped or was declared lost.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.stopped_at.is_some() || self.lost_at.is_some()
     }
 
-    /// Whether its state is [`InstanceState::Alive`].
+    /// Returns whether its state is [`InstanceState::Alive`].
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.state() == InstanceState::Alive
     }
 
-    /// Its state.
+    /// Returns its state.
     #[must_use]
     pub fn state(&self) -> InstanceState {
         match self {
@@ -206,7 +214,7 @@ impl InstanceRow {
     }
 }
 
-/// What happens to the tasks of dead engines.
+/// The choice of what happens to the tasks of dead engines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Recovery {
     /// Engines recover them: at their start those of their own name and of
@@ -217,7 +225,7 @@ pub enum Recovery {
     Manual,
 }
 
-/// What a starting engine does about an earlier instance of its name.
+/// The decision of a starting engine about an earlier instance of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The name is free.
@@ -246,15 +254,15 @@ pub fn decide_admission(holder: &InstanceRow, recovery: Recovery) -> Admission {
     }
 }
 
-/// The default name of an engine: the name of its machine, or the first free one of
-/// `machine-2`, `machine-3`, …. So a restarted engine gets its name back, and lists
-/// of engines stay short.
+/// Returns the default name of an engine: the name of its machine, or the first free one of
+/// `machine-2`, `machine-3`, ….
 ///
-/// `last` is the name that this engine had before; it is kept if it is free. After
-/// an outage of the database all leases have expired, even those of live engines, so
-/// with automatic recovery a name is free only if its holder has ended or its process
-/// is gone. With manual recovery a dead holder is enough: if it left tasks, the engine
-/// refuses to start.
+/// So a restarted engine gets its name back, and lists of engines stay short.
+///
+/// `last` is the name that this engine had before; it is kept if it is free. After an outage of the
+/// database all leases have expired, even those of live engines. So with automatic recovery a name
+/// is free only if its holder has ended or its process is gone. With manual recovery a dead holder
+/// is enough: if it left tasks, the engine refuses to start.
 #[must_use]
 pub fn free_name(
     instances: &[InstanceRow],

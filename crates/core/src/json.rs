@@ -23,27 +23,40 @@ use serde_json::value::RawValue;
 pub const BYTES_MAX: usize = 1024 * 1024;
 /// The deepest nesting accepted.
 pub const DEPTH_MAX: usize = 64;
-/// The most digits accepted before the decimal point of a number, when it is
-/// written out in full. No `f64` has more than 309.
+/// The most digits accepted before the decimal point of a number, when it is written out in full.
+///
+/// No `f64` has more than 309.
 pub const INTEGER_DIGITS_MAX: usize = 1000;
-/// The same after the decimal point: all that PostgreSQL can keep.
+/// The most digits accepted after the decimal point: all that PostgreSQL can store.
 pub const FRACTION_DIGITS_MAX: usize = 16_383;
 
 /// A valid JSON text within the limits above, without `\u0000`.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::Json;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let json = Json::parse(r#"{"to": "ada"}"#)?;
+/// let value: serde_json::Value = json.decode()?;
+/// assert_eq!(value["to"], "ada");
+/// assert!(Json::parse("{").is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Box<str>);
 
-/// Why a text is not acceptable JSON; the message has the position.
+/// The error of a text that is not acceptable JSON; the message has the position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJson {
-    /// Not JSON, or not of the expected type.
+    /// The text is not JSON, or not of the expected type.
     #[error("not valid JSON: {0}")]
     Syntax(String),
-    /// A valid JSON value, but parameters and context are objects.
+    /// The text is a valid JSON value, but parameters and context must be objects.
     #[error("a JSON object is needed (like {{\"name\": \"value\"}}), this is {0}")]
     NotAnObject(&'static str),
-    /// Longer than [`BYTES_MAX`].
+    /// The text is longer than [`BYTES_MAX`]: store large data elsewhere and pass a reference.
     #[error(
         "{bytes} bytes of JSON are too many (at most {BYTES_MAX}, with numbers written out in full and a space after each comma and colon); keep the data elsewhere and pass a reference to it"
     )]
@@ -51,8 +64,10 @@ pub enum InvalidJson {
         /// The length of the text, as sent or as PostgreSQL prints it.
         bytes: usize,
     },
-    /// A number with more than [`INTEGER_DIGITS_MAX`] digits before its decimal
-    /// point, or [`FRACTION_DIGITS_MAX`] after it.
+    /// A number has more than [`INTEGER_DIGITS_MAX`] digits before its decimal point, or
+    /// [`FRACTION_DIGITS_MAX`] after it.
+    ///
+    /// Send it as a string.
     #[error(
         "the number at byte {at} has too many digits when it is written out in full (at most {INTEGER_DIGITS_MAX} before and {FRACTION_DIGITS_MAX} after the decimal point); send it as a string"
     )]
@@ -60,13 +75,13 @@ pub enum InvalidJson {
         /// Where it starts.
         at: usize,
     },
-    /// Deeper than [`DEPTH_MAX`].
+    /// The value is nested deeper than [`DEPTH_MAX`]: make it flatter.
     #[error("nested deeper than {DEPTH_MAX} levels (at byte {at})")]
     TooDeep {
         /// Where the level after the last allowed one opens.
         at: usize,
     },
-    /// `\u0000` and lone surrogates cannot be stored by PostgreSQL.
+    /// The text contains `\u0000` or a lone surrogate, which PostgreSQL cannot store: remove it.
     #[error("the character {escape} (at byte {at}) cannot be stored; remove it")]
     Unstorable {
         /// The escape as written.
@@ -77,13 +92,13 @@ pub enum InvalidJson {
 }
 
 impl Json {
-    /// The empty object `{}`.
+    /// Returns the empty object `{}`.
     #[must_use]
     pub fn empty_object() -> Self {
         Self("{}".into())
     }
 
-    /// The value `null`.
+    /// Returns the value `null`.
     #[must_use]
     pub fn null() -> Self {
         Self("null".into())
@@ -121,8 +136,9 @@ impl Json {
         Self(text.into_boxed_str())
     }
 
-    /// Replaces a stored value that cannot be read: an object with the reason as
-    /// `unreadable`, like PostgreSQL's `task_engine.readable`.
+    /// Returns an object that replaces a stored value that cannot be read.
+    ///
+    /// It has the reason as `unreadable`, like PostgreSQL's `task_engine.readable`.
     #[must_use]
     pub fn unreadable(reason: &str) -> Self {
         Self(serde_json::json!({ "unreadable": reason }).to_string().into())
@@ -133,7 +149,7 @@ impl Json {
         serde_json::from_str(&self.0)
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! The types of Task Engine and its decisions, as pure functions.
+//! The types of Task Engine, and its decisions as pure functions.
 //!
 //! **Applications do not add this crate**: [`task-engine`] exports what they need. It is for
 //! authors of stores and tools. It depends on no database, clock or runtime.

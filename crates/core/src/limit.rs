@@ -47,12 +47,14 @@ pub const WEIGHT_MAX: u32 = 1000;
 /// The most keys that have a weight.
 pub const WEIGHTS_MAX: usize = 1000;
 
-/// The id of a stored limit. A limit that is removed and added again has another id.
+/// The id of a stored limit.
+///
+/// A limit that is removed and added again has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LimitId(pub i32);
 
-/// Which tasks a limit applies to.
+/// The tasks that a limit applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitTarget {
@@ -64,7 +66,20 @@ pub enum LimitTarget {
     Named,
 }
 
-/// A limit.
+/// A limit on the attempts of a class, of a queue, or of the tasks that name it.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::limit::{Limit, LimitOptions};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // At most five tasks of the queue run at a time, over all engines.
+/// let mail = Limit::of_queue("mail", "mail", LimitOptions::max(5))?;
+/// // At most ten of the tasks that name it, for each value of their parameter `account`.
+/// let api = Limit::named("api", LimitOptions::max(10).key("account"))?;
+/// # assert_eq!((mail.name.as_str(), api.name.as_str()), ("mail", "api"));
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// Its name, unique in the database.
@@ -76,7 +91,7 @@ pub struct Limit {
     pub options: LimitOptions,
 }
 
-/// The options of a limit: what a class, a queue or an operator sets.
+/// The options of a limit, which a class, a queue or an operator sets.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -92,7 +107,9 @@ pub struct Limit {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LimitOptions {
-    /// The parameter whose value is the key. Without one, all tasks share the limit.
+    /// The parameter whose value is the key.
+    ///
+    /// Without one, all tasks share the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The most attempts that run at a time, for each key.
@@ -105,12 +122,23 @@ pub struct LimitOptions {
     /// for its retry blocks its key.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_order: bool,
-    /// How large the share of a key is, compared with the others. Default: 1.
+    /// How large the share of a key is, compared with the others.
+    ///
+    /// Default: 1.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<String, u32>,
 }
 
-/// At most `max` starts in any window of length `per`.
+/// A rate: at most `max` starts in any window of length `per`.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use std::time::Duration;
+/// use task_engine::limit::{LimitOptions, Rate};
+///
+/// let rate = Rate::new(100, Duration::from_secs(1));
+/// let options = LimitOptions::max(10).and_rate(rate);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Rate {
@@ -125,7 +153,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// At most `max` starts in any window of length `per`.
+    /// Creates a rate of at most `max` starts in any window of length `per`.
     #[must_use]
     pub fn new(max: u32, per: Duration) -> Self {
         Self { max, per, even: false }
@@ -138,18 +166,20 @@ impl Rate {
         self
     }
 
-    /// How long after its claim an attempt may start at the latest. Later it is released, so
-    /// that a start is known up to this time.
+    /// Returns how long after its claim an attempt may start at the latest.
+    ///
+    /// Later it is released, so that a start is known up to this time.
     #[must_use]
     pub fn start_within(&self) -> Duration {
         (self.per / 50).clamp(Duration::from_millis(20), Self::START_WITHIN_MAX)
     }
 
-    /// No attempt starts later than this after its claim. A recorded start that is further in
-    /// the future shows that the clock was set back.
+    /// The longest time between the claim of a limited attempt and its start.
+    ///
+    /// A recorded start that is further in the future shows that the clock was set back.
     pub const START_WITHIN_MAX: Duration = Duration::from_secs(1);
 
-    /// The least time between two claims, if starts are spread evenly.
+    /// Returns the least time between two claims, if starts are spread evenly.
     #[must_use]
     pub fn spacing(&self) -> Option<Duration> {
         self.even.then(|| self.per / self.max.max(1))
@@ -157,26 +187,27 @@ impl Rate {
 }
 
 impl LimitOptions {
-    /// At most this many running attempts.
+    /// Limits how many attempts run at a time.
     #[must_use]
     pub fn max(max: u32) -> Self {
         Self { max: Some(max), ..Self::default() }
     }
 
-    /// At most this many starts in a window.
+    /// Limits how many attempts start in a window of time.
     #[must_use]
     pub fn rate(rate: Rate) -> Self {
         Self { rate: Some(rate), ..Self::default() }
     }
 
-    /// No limit, but a fair share of the workers for each value of this parameter.
+    /// Sets no limit, but gives each value of this parameter an equal share of the workers.
     #[must_use]
     pub fn fair(parameter: impl Into<String>) -> Self {
         Self::default().key(parameter)
     }
 
-    /// One attempt at a time for each key, in the order of time and id. A task that failed
-    /// and waits for its retry blocks its key.
+    /// Runs one attempt at a time for each key, in the order of time and id.
+    ///
+    /// A task that failed and waits for its retry blocks its key.
     #[must_use]
     pub fn in_order() -> Self {
         Self { in_order: true, ..Self::default() }
@@ -203,27 +234,27 @@ impl LimitOptions {
         self
     }
 
-    /// The most attempts that run at a time; one if they run in order.
+    /// Returns the most attempts that run at a time; one if they run in order.
     #[must_use]
     pub fn max_running(&self) -> Option<u32> {
         if self.in_order { Some(1) } else { self.max }
     }
 
-    /// Whether a claim must know which attempts run or have started.
+    /// Returns whether a claim must know which attempts run or have started.
     #[must_use]
     pub fn has_state(&self) -> bool {
         self.max_running().is_some() || self.rate.is_some()
     }
 }
 
-/// Why a limit is invalid.
+/// The error of an invalid limit: change what the message names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidLimit {
-    /// The name, the class or the queue is invalid.
+    /// The name, the class or the queue is empty, too long, or has control characters.
     #[error(transparent)]
     Name(#[from] InvalidTask),
-    /// The maximum is out of range.
+    /// The maximum is not from 1 to [`MAX_RUNNING_MAX`].
     #[error(
         "limit {name:?}: max is a number from 1 to {MAX_RUNNING_MAX}, not {max}; to start nothing, pause the queue: task-engine queues pause NAME"
     )]
@@ -233,7 +264,7 @@ pub enum InvalidLimit {
         /// The maximum as given.
         max: u32,
     },
-    /// The rate is out of range.
+    /// The number of starts or the window of the rate is out of range.
     #[error(
         "limit {name:?}: a rate is 1 to {RATE_MAX} starts in a window of 1 ms to 366 days, for example 100 per 1s"
     )]
@@ -241,7 +272,7 @@ pub enum InvalidLimit {
         /// The limit.
         name: String,
     },
-    /// The key is not the name of a parameter.
+    /// The key cannot be the name of a parameter.
     #[error(
         "limit {name:?}: a key is the name of a parameter of 1 to 200 bytes without control characters"
     )]
@@ -249,7 +280,7 @@ pub enum InvalidLimit {
         /// The limit.
         name: String,
     },
-    /// The order and a maximum contradict each other.
+    /// The limit is in order and has a maximum other than 1: remove the maximum.
     #[error(
         "limit {name:?}: tasks that run in order run one at a time; omit max or set it to 1, not {max}"
     )]
@@ -259,7 +290,8 @@ pub enum InvalidLimit {
         /// The maximum as given.
         max: u32,
     },
-    /// A weight is out of range, or there are too many.
+    /// A weight is not from 1 to [`WEIGHT_MAX`], there are more than [`WEIGHTS_MAX`], or the limit
+    /// has no key.
     #[error(
         "limit {name:?}: a weight is a number from 1 to {WEIGHT_MAX}, for at most {WEIGHTS_MAX} keys, and needs a key"
     )]
@@ -267,19 +299,19 @@ pub enum InvalidLimit {
         /// The limit.
         name: String,
     },
-    /// The limit limits nothing.
+    /// The limit has neither a maximum, a rate, an order nor a key: set one of them.
     #[error("limit {name:?} has no effect; set max, rate, in_order or key")]
     Empty {
         /// The limit.
         name: String,
     },
-    /// Two limits have the same name.
+    /// Two limits of an engine have the same name: rename one of them.
     #[error("limit {name:?} is declared twice; give one of them another name")]
     Duplicate {
         /// The name.
         name: String,
     },
-    /// Its key is a parameter that is not shown.
+    /// The key is a secret parameter, but keys are visible: choose another parameter.
     #[error(
         "limit {name:?}: the key {key:?} is a secret parameter of class {class}, and keys are visible; use another parameter"
     )]
@@ -291,7 +323,7 @@ pub enum InvalidLimit {
         /// The class.
         class: String,
     },
-    /// Too many limits for one class, queue or task.
+    /// A class, a queue or a task has more than [`LIMITS_MAX`] limits: remove some.
     #[error("{what} has {count} limits; at most {LIMITS_MAX} are possible")]
     TooMany {
         /// The class, queue or task.
@@ -302,7 +334,7 @@ pub enum InvalidLimit {
 }
 
 impl Limit {
-    /// A limit for all tasks of a class.
+    /// Creates a limit for all tasks of a class.
     pub fn of_class(
         name: impl Into<String>,
         class: impl Into<String>,
@@ -311,7 +343,7 @@ impl Limit {
         Self { name: name.into(), target: LimitTarget::Class(class.into()), options }.checked()
     }
 
-    /// A limit for all tasks of a queue.
+    /// Creates a limit for all tasks of a queue.
     pub fn of_queue(
         name: impl Into<String>,
         queue: impl Into<String>,
@@ -320,18 +352,18 @@ impl Limit {
         Self { name: name.into(), target: LimitTarget::Queue(queue.into()), options }.checked()
     }
 
-    /// A limit for tasks that name it.
+    /// Creates a limit for tasks that name it.
     pub fn named(name: impl Into<String>, options: LimitOptions) -> Result<Self, InvalidLimit> {
         Self { name: name.into(), target: LimitTarget::Named, options }.checked()
     }
 
-    /// The same, if it is valid.
+    /// Returns this limit if it is valid.
     pub fn checked(self) -> Result<Self, InvalidLimit> {
         self.check()?;
         Ok(self)
     }
 
-    /// Whether it is valid.
+    /// Checks whether it is valid.
     pub fn check(&self) -> Result<(), InvalidLimit> {
         let Self { name, target, options } = self;
         check_name("limit", name.clone())?;
@@ -372,7 +404,7 @@ impl Limit {
         Ok(())
     }
 
-    /// Whether it applies to a task of this class and queue, without being named by it.
+    /// Returns whether it applies to a task of this class and queue, without being named by it.
     #[must_use]
     pub fn applies_to(&self, class: &str, queue: &str) -> bool {
         match &self.target {

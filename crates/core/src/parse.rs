@@ -32,8 +32,9 @@ pub fn future_time(text: &str, now: &Zoned) -> Result<Timestamp, String> {
     Ok(time)
 }
 
-/// Parses a time in the past or future. A time of day means the last one that has
-/// passed; a duration means that long ago.
+/// Parses a time in the past or future.
+///
+/// A time of day means the last one that has passed; a duration means that long ago.
 pub fn past_time(text: &str, now: &Zoned) -> Result<Timestamp, String> {
     let text = text.trim();
     if let Ok(ago) = duration_with_unit(text) {
@@ -102,7 +103,9 @@ fn local(time: DateTime, zone: &TimeZone) -> Result<Timestamp, String> {
     }
 }
 
-/// Parses a duration. A plain number means seconds.
+/// Parses a duration.
+///
+/// A plain number means seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let with_hint = |why: String| {
         if why == not_a_duration() { why + "; a plain number means seconds" } else { why }
@@ -117,8 +120,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     bounded(long)
 }
 
-/// Parses a duration that needs a unit: in input of programs, a number without one may
-/// be a mistake.
+/// Parses a duration that needs a unit: in the input of programs, the unit of a bare number is
+/// unclear.
 pub fn duration_with_unit(text: &str) -> Result<Duration, String> {
     let parsed: Span = text.trim().parse().map_err(|_| not_a_duration())?;
     if parsed.is_negative() {

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
 
-/// The name of this machine.
+/// Returns the name of this machine.
 #[must_use]
 pub fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname")
@@ -18,16 +18,18 @@ pub fn host_name() -> String {
         .unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// The id of this process.
+/// Returns the id of this process.
 #[must_use]
 pub fn pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// Boot, pid namespace, time namespace, user, pid and start time: no two processes
-/// share them all. Host names and pids repeat in containers, a start time reads
-/// differently in another time namespace, and the processes of another user may be
-/// hidden.
+/// Returns the identity of this process, which no other process shares.
+///
+/// It consists of boot, pid namespace, time namespace, user, pid and start time.
+///
+/// Host names and pids repeat in containers, a start time reads differently in another time
+/// namespace, and the processes of another user may be hidden.
 #[must_use]
 pub fn mark() -> Option<String> {
     let pid = pid();
@@ -38,15 +40,19 @@ pub fn mark() -> Option<String> {
 /// second is the mark of that engine.
 pub const SUPERVISOR_ARGUMENT: &str = "supervise-executable";
 
-/// Whether the process with this [`mark`] and all executables that it ran have ended on
-/// this machine. False for processes of other machines: they rely on the lease.
+/// Returns whether the process with this [`mark`] and all executables that it ran have ended on
+/// this machine.
+///
+/// False for processes of other machines: they rely on the lease.
 #[must_use]
 pub fn is_gone(mark: &str) -> bool {
     has_ended(mark) && !has_supervisor(mark)
 }
 
-/// Whether the process has ended while executables that it ran have not: they get a
-/// second after its death. Until then its tasks must not start again.
+/// Returns whether the process has ended while executables that it ran have not: they get a second
+/// after its death.
+///
+/// Until then its tasks must not start again.
 #[must_use]
 pub fn is_ending(mark: &str) -> bool {
     has_ended(mark) && has_supervisor(mark)
@@ -64,7 +70,7 @@ fn has_supervisor(mark: &str) -> bool {
     })
 }
 
-/// Whether the process itself has ended.
+/// Returns whether the process itself has ended.
 #[must_use]
 pub fn has_ended(mark: &str) -> bool {
     let Some(rest) = machine().and_then(|here| mark.strip_prefix(here)) else {

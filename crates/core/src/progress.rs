@@ -14,33 +14,37 @@ use serde::Serialize;
 use crate::attempt::{AttemptId, clean};
 use crate::parse_error::ParseError;
 
-/// How many log lines of an attempt are kept: the first half and the last half of
-/// this number. The lines between them are only counted.
+/// The most log lines of an attempt that are kept: the first and the last half of this number.
+///
+/// The lines between them are only counted.
 pub const LINES_MAX: usize = 1000;
-/// How many bytes of an attempt's log are kept, one half for the first lines.
+/// The most bytes of an attempt's log that are kept, one half for the first lines.
 pub const LOG_BYTES_MAX: usize = 256 * 1024;
 /// A longer line is cut.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
 /// A longer progress message is cut.
 const PROGRESS_BYTES_MAX: usize = 1024;
 
-/// How important a line is.
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // The names say it.
 pub enum LogLevel {
+    /// A detail for developers.
     Debug,
+    /// A normal event; this is the default.
     #[default]
     Info,
+    /// An unusual event, after which the task goes on.
     Warn,
+    /// A failure of a part of the work.
     Error,
 }
 
 impl LogLevel {
-    /// All of them, the least important first.
+    /// All levels, the least important first.
     pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
 
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -77,7 +81,9 @@ pub struct Report {
     /// Grows with each change, so that a report that arrives late, because a
     /// connection hung, does not replace a newer one.
     pub version: i64,
-    /// How many lines it has logged in total. Numbers without a line were dropped.
+    /// How many lines it has logged in total.
+    ///
+    /// Numbers without a line were dropped.
     pub lines_total: i32,
     /// Its progress, if it reported any.
     pub progress: Option<ProgressReport>,
@@ -97,7 +103,9 @@ pub struct ProgressReport {
 }
 
 impl ProgressReport {
-    /// Reported now. A percentage out of bounds becomes the nearest valid one.
+    /// Creates a report of now.
+    ///
+    /// A percentage out of bounds becomes the nearest valid one.
     #[must_use]
     pub fn new(percent: f64, message: &str) -> Self {
         let percent = if percent.is_nan() { 0.0 } else { percent.clamp(0.0, 100.0) };
@@ -119,7 +127,9 @@ pub struct LogLine {
 }
 
 impl LogLine {
-    /// Logged now. A longer message is cut, between characters.
+    /// Creates a line that is logged now.
+    ///
+    /// A longer message is cut, between characters.
     #[must_use]
     pub fn new(line: i32, level: LogLevel, message: &str) -> Self {
         Self { line, level, message: clean(message, LINE_BYTES_MAX), at: Instant::now() }
@@ -142,7 +152,9 @@ pub struct ProgressRow {
 pub struct LogRow {
     /// The attempt that logged it.
     pub attempt: i32,
-    /// Its number, from 1. A missing number belongs to a line that was dropped.
+    /// Its number, from 1.
+    ///
+    /// A missing number belongs to a line that was dropped.
     pub line: i32,
     /// When it was logged.
     pub logged_at: Timestamp,
@@ -152,7 +164,9 @@ pub struct LogRow {
     pub message: String,
 }
 
-/// Which lines of a task's log to read. They come in order.
+/// A query for lines of a task's log.
+///
+/// They come in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogFilter {
     /// Only lines of this attempt.
@@ -168,7 +182,7 @@ pub struct LogFilter {
 }
 
 impl LogFilter {
-    /// The range to read: after the first attempt and line, and before the second.
+    /// Returns the range to read: after the first attempt and line, and before the second.
     #[must_use]
     pub fn bounds(&self) -> ((i32, i32), (i32, i32)) {
         let after = self.after.unwrap_or((0, 0));

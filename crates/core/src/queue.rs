@@ -31,8 +31,9 @@ impl Pool {
         Self { queues, workers, lowest_priority: None, classes: None }
     }
 
-    /// Whether these workers take tasks of a class. `pools` are all pools of their
-    /// engine: a class with workers of its own is left to those.
+    /// Returns whether these workers take tasks of a class.
+    ///
+    /// `pools` are all pools of their engine: a class with workers of its own is left to those.
     #[must_use]
     pub fn takes_class(&self, class: &str, pools: &[Self]) -> bool {
         let has = |pool: &Self| pool.classes.iter().flatten().any(|name| name == class);
@@ -45,7 +46,7 @@ pub fn check_queue_name(name: &str) -> Result<(), InvalidTask> {
     check_name("queue", name.to_owned()).map(drop)
 }
 
-/// Which tasks a claimer takes.
+/// The tasks that a claimer takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lanes {
     /// Of these queues.
@@ -60,14 +61,15 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// All tasks of these queues and classes.
+    /// Returns all tasks of these queues and classes.
     #[must_use]
     pub fn new(queues: Vec<String>, classes: Vec<String>) -> Self {
         Self { queues, classes, lowest_priority: i32::MIN, divided_by_class: false }
     }
 
-    /// The tasks that the workers of a pool take, of these classes. `pools` are all
-    /// pools of its engine.
+    /// Returns the tasks that the workers of a pool take, of these classes.
+    ///
+    /// `pools` are all pools of its engine.
     #[must_use]
     pub fn of(pool: &Pool, pools: &[Pool], mut classes: Vec<String>) -> Self {
         classes.retain(|class| pool.takes_class(class, pools));
@@ -89,14 +91,14 @@ pub struct QueuePause {
 /// The longest reason, in bytes.
 pub const REASON_BYTES_MAX: usize = 1000;
 
-/// Why a queue cannot be paused.
+/// The error of a queue that cannot be paused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPause {
     /// The name of the queue is invalid.
     #[error(transparent)]
     Queue(#[from] InvalidTask),
-    /// The reason is invalid.
+    /// The reason is longer than [`REASON_BYTES_MAX`] or has control characters.
     #[error(
         "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; omit it if there is none"
     )]
@@ -116,13 +118,13 @@ impl QueuePause {
         }
     }
 
-    /// The queue.
+    /// Returns the queue.
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// The reason, if one was given.
+    /// Returns the reason, if one was given.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
@@ -208,7 +210,7 @@ impl QueueListBuilder {
         row.paused = Some(paused);
     }
 
-    /// The queues, by name.
+    /// Returns the queues, by name.
     #[must_use]
     pub fn into_rows(self) -> Vec<QueueRow> {
         self.0.into_values().collect()
@@ -230,14 +232,15 @@ impl QueueListBuilder {
 pub struct QueueService {
     /// The engine.
     pub instance: String,
-    /// Workers that take its tasks of every priority. They may also serve other
-    /// queues.
+    /// Workers that take its tasks of every priority.
+    ///
+    /// They may also serve other queues.
     pub workers: i32,
     /// Workers that take only tasks of a higher priority.
     pub reserved: i32,
 }
 
-/// The live engines that serve a queue.
+/// Returns the live engines that serve a queue.
 #[must_use]
 pub fn queue_services(queue: &str, engines: &[InstanceRow]) -> Vec<QueueService> {
     let alive = engines.iter().filter(|engine| engine.is_alive());

@@ -1,6 +1,7 @@
-//! How attempts end whose engine no longer works on them. Stores call
-//! [`HoldingEngine::decide`] inside the transaction that reclaims them, so every
-//! store decides the same.
+//! Decides how attempts end when their engine no longer works on them.
+//!
+//! Stores call [`HoldingEngine::decide`] inside the transaction that reclaims them, so every store
+//! decides the same.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +16,16 @@ use crate::retry::RetryOverride;
 use crate::step::retry_number_after;
 use crate::task::TaskOptions;
 
-/// Which claims to reclaim, and why.
+/// The claims to reclaim, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reclaim {
-    /// Claims that this engine does not know, because the reply was lost. Their
-    /// tasks never started, so no retry is used.
+    /// Claims that this engine does not know, because the reply was lost.
+    ///
+    /// Their tasks never started, so no retry is used.
     Unknown(InstanceId, Vec<ClaimId>),
-    /// All claims of an instance that is over. Each attempt ends as a failure.
+    /// All claims of an instance that is over.
+    ///
+    /// Each attempt ends as a failure.
     Lost(InstanceId),
 }
 
@@ -62,7 +66,7 @@ pub struct HoldingEngine {
     pub classes: BTreeMap<String, TaskOptions>,
 }
 
-/// What is stored about an attempt that has not ended.
+/// The stored data of an attempt that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenAttempt<'a> {
     /// Its number.
@@ -80,9 +84,11 @@ pub struct OpenAttempt<'a> {
 }
 
 impl HoldingEngine {
-    /// How the attempt ends, and what follows, by the rule that the engine itself
-    /// would have applied. If the rule in the task's context cannot be read, the
-    /// rule of the class applies, or the default.
+    /// Returns how the attempt ends, and what follows, by the rule that the engine itself would
+    /// have applied.
+    ///
+    /// If the rule in the task's context cannot be read, the rule of the class applies, or the
+    /// default.
     #[must_use]
     pub fn decide(
         &self,

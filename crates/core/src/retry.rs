@@ -1,4 +1,4 @@
-//! When a failed attempt is retried.
+//! Decides when a failed attempt is retried.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::Json;
 
-/// How often, and after which waits, a failed task is retried.
+/// The rule that says how often, and after which waits, a failed task is retried.
 ///
 /// The default is the book's: ten retries, after 2⁰, 2¹, … 2⁹ minutes.
 /// The rule of a class is stored with every engine that has a handler for it, so
@@ -50,7 +50,9 @@ pub struct RetryRule {
     pub restart_after_progress: bool,
 }
 
-/// What one task overrides in the rule of its class, in its context under `retry`.
+/// The parts of the retry rule of its class that one task overrides.
+///
+/// They are stored in the context of the task under `retry`.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -63,26 +65,31 @@ pub struct RetryRule {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs)] // The fields of `RetryRule`, each optional.
 #[non_exhaustive]
 pub struct RetryOverride {
+    /// How many retries at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum: Option<u32>,
+    /// The wait before the first retry.
     #[serde(rename = "first_delay_ms", default, with = "millis::optional")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_delay: Option<Duration>,
+    /// The factor by which each wait is longer than the one before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
+    /// The longest wait.
     #[serde(rename = "cap_ms", default, with = "millis::optional")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Duration>,
+    /// The part of each wait, from 0 to 1, that is random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
+    /// Whether retries are counted anew after an attempt that recorded a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_after_progress: Option<bool>,
 }
 
-/// No wait is longer than a year.
+/// The longest wait of any rule: a year.
 pub const DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 impl Default for RetryRule {
@@ -99,62 +106,63 @@ impl Default for RetryRule {
 }
 
 impl RetryRule {
-    /// The rule of a class that must not be retried.
+    /// Creates a rule without retries.
     #[must_use]
     pub fn never() -> Self {
         Self { maximum: 0, ..Self::default() }
     }
 
-    /// The default waits, with another maximum.
+    /// Creates a rule with the default waits and this many retries.
     #[must_use]
     pub fn times(maximum: u32) -> Self {
         Self { maximum, ..Self::default() }
     }
 
-    /// The same wait before every retry.
+    /// Creates a rule with the same wait before every retry, and this many retries.
     #[must_use]
     pub fn every(delay: Duration, maximum: u32) -> Self {
         Self { maximum, first_delay: delay, factor: 1.0, ..Self::default() }
     }
 
-    /// The same with another wait before the first retry.
+    /// Sets the wait before the first retry.
     #[must_use]
     pub fn first_delay(mut self, delay: Duration) -> Self {
         self.first_delay = delay;
         self
     }
 
-    /// The same with waits that grow by this factor.
+    /// Sets the factor by which each wait is longer than the one before.
     #[must_use]
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self
     }
 
-    /// The same with no wait longer than this.
+    /// Sets the longest wait.
     #[must_use]
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
     }
 
-    /// The same with this part of each wait random, from 0 to 1.
+    /// Sets the part of each wait, from 0 to 1, that is random.
     #[must_use]
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = part;
         self
     }
 
-    /// Whether retries are counted anew after an attempt that recorded a step. Default:
-    /// true, so that a durable task with many steps does not run out of retries.
+    /// Sets whether retries are counted anew after an attempt that recorded a step.
+    ///
+    /// Default: true, so that a durable task with many steps does not run out of retries.
     #[must_use]
     pub fn restart_after_progress(mut self, restart: bool) -> Self {
         self.restart_after_progress = restart;
         self
     }
 
-    /// The wait after a failure of the attempt with this retry number (0 for
-    /// the first one), or `None` if the rule allows no more retries.
+    /// Returns the wait after a failure of the attempt with this retry number (0 for the first
+    /// one), or `None` if the rule allows no more retries.
     ///
     /// `chance` is a random number from 0 to 1; the caller draws it, so that
     /// this function stays pure.
@@ -171,7 +179,7 @@ impl RetryRule {
         Some(Duration::try_from_secs_f64(full * kept).unwrap_or(Duration::ZERO))
     }
 
-    /// This rule with what one task overrides.
+    /// Returns this rule with the parts that one task overrides.
     #[must_use]
     pub fn with(self, task: &RetryOverride) -> Self {
         Self {
@@ -188,7 +196,7 @@ impl RetryRule {
 }
 
 impl RetryOverride {
-    /// Reads it from the context of a task; empty if there is none.
+    /// Reads the overrides of a task from its context; they are empty if there are none.
     pub fn of(context: &Json) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct RetryContext {
@@ -202,42 +210,42 @@ impl RetryOverride {
         context.decode::<RetryContext>().map(|context| context.retry)
     }
 
-    /// The same with another maximum.
+    /// Overrides how many retries there are at most.
     #[must_use]
     pub fn maximum(mut self, maximum: u32) -> Self {
         self.maximum = Some(maximum);
         self
     }
 
-    /// The same with another wait before the first retry.
+    /// Overrides the wait before the first retry.
     #[must_use]
     pub fn first_delay(mut self, delay: Duration) -> Self {
         self.first_delay = Some(delay);
         self
     }
 
-    /// The same with waits that grow by this factor.
+    /// Overrides the factor by which each wait is longer than the one before.
     #[must_use]
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = Some(factor);
         self
     }
 
-    /// The same with no wait longer than this.
+    /// Overrides the longest wait.
     #[must_use]
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = Some(cap);
         self
     }
 
-    /// The same with this part of each wait random, from 0 to 1.
+    /// Overrides the part of each wait, from 0 to 1, that is random.
     #[must_use]
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = Some(part);
         self
     }
 
-    /// Whether retries are counted anew after an attempt that recorded a step.
+    /// Overrides whether retries are counted anew after an attempt that recorded a step.
     #[must_use]
     pub fn restart_after_progress(mut self, restart: bool) -> Self {
         self.restart_after_progress = Some(restart);

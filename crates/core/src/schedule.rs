@@ -37,7 +37,10 @@ use crate::retry::millis;
 use crate::secret::UnexpectedPlaceholder;
 use crate::task::{InvalidTask, NAME_BYTES_MAX, NewTask, Task};
 
-/// A schedule to store. Errors in it are returned when it is used.
+/// A builder of a schedule, which creates a task at regular times.
+///
+/// Pass it to `Engine::schedule`. Errors in it are returned when it is used. The example runs a
+/// task every day at three o'clock in Paris.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -66,19 +69,21 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// At the times of a cron expression: five fields, six with seconds first, or a
-    /// nickname like `@daily`.
+    /// Creates a schedule with the times of a cron expression.
+    ///
+    /// The expression has five fields, or six with seconds first, or is a nickname like `@daily`.
     pub fn cron(name: impl Into<String>, expression: impl Into<String>) -> Self {
         Self::new(name, expression)
     }
 
-    /// At equal intervals from the time when the schedule is first stored.
+    /// Creates a schedule with equal intervals, counted from the time when the schedule is first
+    /// stored.
     pub fn every(name: impl Into<String>, interval: Duration) -> Self {
         let exact = SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX);
         Self::new(name, format!("every {exact:#}"))
     }
 
-    /// By a rule as text: `every 15m`, or a cron expression.
+    /// Creates a schedule from a rule as text: `every 15m`, or a cron expression.
     pub fn new(name: impl Into<String>, rule: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -91,36 +96,42 @@ impl Schedule {
         }
     }
 
-    /// Sets the time zone of the cron expression, like `Europe/Paris`. Default: UTC.
+    /// Sets the time zone of the cron expression, like `Europe/Paris`.
+    ///
+    /// Default: UTC.
     pub fn time_zone(mut self, name: impl Into<String>) -> Self {
         self.time_zone = name.into();
         self
     }
 
-    /// Sets the task to create, with the queue and priority of its class. It cannot be
-    /// unique: a transaction that holds its key would block the slots of other
+    /// Sets the task to create, with the queue and priority of its class.
+    ///
+    /// It cannot be unique: a transaction that holds its key would block the slots of other
     /// schedules. Use [`Schedule::overlap`] to keep its tasks apart.
     pub fn task<T: Task>(mut self, task: &T) -> Self {
         self.task = Some(NewTask::of(task));
         self
     }
 
-    /// Sets the task to create, of a class that is known only by name. Its time is
-    /// replaced by the slot.
+    /// Sets the task to create, of a class that is known only by name.
+    ///
+    /// Its time is replaced by the slot.
     pub fn new_task(mut self, task: NewTask) -> Self {
         self.task = Some(Ok(task));
         self
     }
 
-    /// Sets what happens to slots that passed while no engine ran. Default: the last one
-    /// fires.
+    /// Sets what happens to slots that passed while no engine ran.
+    ///
+    /// Default: the last one fires.
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets what happens while the task of the previous slot has not ended. Default:
-    /// both run.
+    /// Sets what happens while the task of the previous slot has not ended.
+    ///
+    /// Default: both run.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
@@ -133,13 +144,16 @@ impl Schedule {
         self
     }
 
-    /// Its name.
+    /// Returns the name of the schedule.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Checks it.
+    /// Checks the schedule, and returns its definition.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidSchedule`] if its rule, time zone or task is invalid.
     pub fn definition(&self) -> Result<ScheduleDefinition, InvalidSchedule> {
         let invalid = |why: InvalidDefinition| InvalidSchedule { name: self.name.clone(), why };
         let task = match &self.task {
@@ -205,7 +219,9 @@ fn stored_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Er
 pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 
 impl ScheduleDefinition {
-    /// The times of its slots. Intervals are counted from the anchor.
+    /// Returns the times of its slots.
+    ///
+    /// Intervals are counted from the anchor.
     pub fn timetable(&self, anchor: Timestamp) -> Result<Timetable, InvalidDefinition> {
         let zone = TimeZone::get(&self.time_zone)
             .map_err(|_| InvalidDefinition::Zone(self.time_zone.clone()))?;
@@ -232,7 +248,7 @@ impl ScheduleDefinition {
         self.task(name, None).map(drop)
     }
 
-    /// The task of a slot, or without a slot one that is due at once.
+    /// Returns the task of a slot, or without a slot one that is due at once.
     pub fn task(&self, name: &str, slot: Option<Timestamp>) -> Result<NewTask, InvalidDefinition> {
         let task = NewTask::new(self.class.as_str(), self.parameters.clone())?;
         let mut task = task.priority(self.priority).queue(self.queue.as_str())?;
@@ -274,7 +290,7 @@ impl ScheduleDefinition {
         Duration::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 
-    /// Whether it has the same slots as another one.
+    /// Returns whether it has the same slots as another one.
     pub fn has_slots_of(&self, other: &Self) -> bool {
         self.rule == other.rule && self.time_zone == other.time_zone
     }
@@ -284,13 +300,14 @@ impl ScheduleDefinition {
         Json::encode(self)
     }
 
-    /// Decodes a stored definition. Fails if another version of this program has stored
-    /// fields that this one does not know.
+    /// Decodes a stored definition.
+    ///
+    /// Fails if another version of this program has stored fields that this one does not know.
     pub fn from_json(stored: &Json) -> Result<Self, InvalidDefinition> {
         stored.decode().map_err(|error| InvalidDefinition::Stored(error.to_string()))
     }
 
-    /// A canonical text, compared with the previous declaration: equal definitions have
+    /// Returns a canonical text, compared with the previous declaration: equal definitions have
     /// equal texts, whatever the order of keys in their parameters.
     pub fn to_declaration(&self) -> Result<String, InvalidJson> {
         Ok(sort_keys(self.to_json()?.as_str()))
@@ -318,8 +335,8 @@ fn sort_keys(text: &str) -> String {
     }
 }
 
-/// What happens to slots that passed while no engine ran, or that waited for the task of
-/// an earlier slot.
+/// The action for slots that passed while no engine ran, or that waited for the task of an earlier
+/// slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Missed {
@@ -382,23 +399,25 @@ impl TryFrom<String> for Missed {
     }
 }
 
-/// What happens when a slot is due and the task of the previous slot has not ended.
+/// The action for a slot that is due while the task of the previous slot has not ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
     /// The slot fires.
     #[default]
     Allow,
-    /// The slot is skipped. Of missed slots, at most the last one fires, whatever
-    /// [`Missed`] is.
+    /// The slot is skipped.
+    ///
+    /// Of missed slots, at most the last one fires, whatever [`Missed`] is.
     Skip,
-    /// The slot waits for that task. Of slots that pass meanwhile, those selected by
-    /// [`Missed`] fire.
+    /// The slot waits for that task.
+    ///
+    /// Of slots that pass meanwhile, those selected by [`Missed`] fire.
     Wait,
 }
 
 impl Overlap {
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -428,7 +447,7 @@ impl FromStr for Overlap {
     }
 }
 
-/// Why a schedule cannot be used.
+/// The error of a schedule that cannot be used, with the name of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("schedule {name:?}: {why}")]
 pub struct InvalidSchedule {
@@ -438,35 +457,46 @@ pub struct InvalidSchedule {
     pub why: InvalidDefinition,
 }
 
-/// Why the definition of a schedule is invalid.
+/// The error of an invalid definition of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // The messages document the variants.
 #[non_exhaustive]
 pub enum InvalidDefinition {
+    /// The name is empty, too long, or has control characters: choose another one.
     #[error("a schedule needs a name of 1 to {NAME_BYTES_MAX} bytes without control characters")]
     Name,
+    /// The schedule has no task: set one with [`Schedule::task`] or [`Schedule::new_task`].
     #[error("it has no task; set one with .task(…) or .new_task(…)")]
     NoTask,
+    /// The task is unique, which is not possible here: use [`Schedule::overlap`] instead.
     #[error(
         "tasks of a schedule cannot be unique, but the task of class {0:?} is; use .overlap(…) to keep its tasks apart, and .new_task(…) for a task without a key"
     )]
     Unique(String),
+    /// The rule is neither an interval nor a cron expression.
     #[error(transparent)]
     Rule(#[from] InvalidScheduleRule),
+    /// The time zone is unknown: use a name like `Europe/Paris`.
     #[error("unknown time zone {0:?}; use a name like Europe/Paris or UTC")]
     Zone(String),
+    /// The cron expression matches no date, so the schedule would never fire.
     #[error("{0:?} never fires: there is no such date")]
     Never(String),
+    /// The jitter is longer than a day.
     #[error("the jitter is longer than a day")]
     Jitter,
+    /// The number of missed slots to fire is not from 1 to [`Missed::ALL_MAX`].
     #[error("the number of missed slots to fire must be 1 to {}", Missed::ALL_MAX)]
     Missed,
+    /// The task is invalid: see [`InvalidTask`].
     #[error(transparent)]
     Task(#[from] InvalidTask),
+    /// The parameters contain a placeholder for a secret: send the value itself.
     #[error("its parameters: {0}")]
     Placeholder(#[from] UnexpectedPlaceholder),
+    /// The context of the task is not storable.
     #[error("its context: {0}")]
     Context(#[from] InvalidJson),
+    /// Another version of Task Engine has stored the definition: use that version.
     #[error("it was stored by another version of Task Engine ({0})")]
     Stored(String),
 }

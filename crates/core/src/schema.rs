@@ -17,8 +17,9 @@ use crate::task::TaskOptions;
 
 /// The longest schema of a class, in bytes.
 pub const BYTES_MAX: usize = 64 * 1024;
-/// The most bytes of all schemas of an engine. They are part of its row, which heartbeats
-/// update and lists of engines read.
+/// The most bytes of all schemas of an engine.
+///
+/// They are part of its row, which heartbeats update and lists of engines read.
 pub const ENGINE_BYTES_MAX: usize = 256 * 1024;
 /// The deepest nesting: a schema is stored two levels below the top.
 const DEPTH_MAX: usize = crate::json::DEPTH_MAX - 2;
@@ -41,42 +42,42 @@ const DEPTH_MAX: usize = crate::json::DEPTH_MAX - 2;
 #[derive(Clone, PartialEq)]
 pub struct Schema(Arc<Value>);
 
-/// Why an engine does not publish a schema.
+/// The reason why an engine does not publish a schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSchema {
-    /// A schema of parameters is an object.
+    /// The schema is not a JSON object.
     #[error("it is not an object")]
     NotAnObject,
-    /// Longer than [`BYTES_MAX`].
+    /// The schema is longer than [`BYTES_MAX`]: make it shorter.
     #[error("it has {0} bytes, and at most {BYTES_MAX} are published")]
     TooLong(usize),
-    /// All schemas of the engine are longer than [`ENGINE_BYTES_MAX`].
+    /// All schemas of the engine together are longer than [`ENGINE_BYTES_MAX`].
     #[error("the schemas of an engine have at most {ENGINE_BYTES_MAX} bytes together")]
     TooLongTogether,
-    /// Nested too deep.
+    /// The schema is nested too deep.
     #[error("it is nested deeper than {DEPTH_MAX} levels")]
     TooDeep,
-    /// Not storable.
+    /// The schema contains text that cannot be stored.
     #[error("{0}")]
     Json(InvalidJson),
 }
 
 impl Schema {
-    /// The schema of the JSON that a Rust type reads.
+    /// Returns the schema of the JSON that a Rust type reads.
     #[cfg(feature = "schemars")]
     #[must_use]
     pub fn of<T: schemars::JsonSchema>() -> Self {
         Self::from(schemars::schema_for!(T).to_value())
     }
 
-    /// The schema.
+    /// Returns the schema.
     #[must_use]
     pub fn as_value(&self) -> &Value {
         &self.0
     }
 
-    /// Whether an engine may publish it, and its length.
+    /// Returns whether an engine may publish it, and its length.
     pub fn check(&self) -> Result<usize, InvalidSchema> {
         if !self.0.is_object() {
             return Err(InvalidSchema::NotAnObject);

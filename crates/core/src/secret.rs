@@ -43,16 +43,16 @@ pub const PATHS_MAX: usize = 100;
 /// would garble the message and hide nothing.
 const CHARS_MIN: usize = 4;
 
-/// Why a path of a secret is invalid.
+/// The error of an invalid path of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSecretPath {
-    /// Not a path.
+    /// The text is not a path like `password` or `card.number`.
     #[error(
         "{0:?} is not the path of a secret parameter; use names separated by dots, like \"password\" or \"card.number\", of at most {PATH_BYTES_MAX} bytes and without control characters"
     )]
     Path(String),
-    /// Too many paths.
+    /// A task has too many paths: name a whole object instead.
     #[error("{0} secret parameters are too many (at most {PATHS_MAX}); name a whole object")]
     TooMany(usize),
 }
@@ -71,7 +71,9 @@ pub fn check(paths: &[impl AsRef<str>]) -> Result<(), InvalidSecretPath> {
     Ok(())
 }
 
-/// Redacts the secrets of one task. Without secrets it changes nothing.
+/// Redacts the secrets of one task.
+///
+/// Without secrets it changes nothing.
 #[derive(Clone, Default, PartialEq)]
 pub struct Redactor {
     /// The secret texts.
@@ -88,7 +90,7 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
-/// The parameters of a task without its secrets, for logs.
+/// Returns the parameters of a task without its secrets, for logs.
 pub fn redacted<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
     match Redactor::of(parameters, context, &[""; 0]).parameters {
         Some(redacted) => Cow::Owned(redacted),
@@ -97,8 +99,10 @@ pub fn redacted<'a>(parameters: &'a Json, context: &Json) -> Cow<'a, Json> {
 }
 
 impl Redactor {
-    /// For a task with these parameters and this context, of a class with these secret
-    /// paths. The paths in the context are added.
+    /// Creates a redactor for a task with these parameters and this context, of a class with these
+    /// secret paths.
+    ///
+    /// The paths in the context are added.
     #[must_use]
     pub fn of(parameters: &Json, context: &Json, paths: &[impl AsRef<str>]) -> Self {
         let Some(own) = paths_in(context) else {
@@ -123,20 +127,21 @@ impl Redactor {
         redactor
     }
 
-    /// Whether there are no secrets.
+    /// Returns whether there are no secrets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parameters.is_none()
     }
 
-    /// The redacted parameters; `None` if there are no secrets.
+    /// Returns the redacted parameters; `None` if there are no secrets.
     #[must_use]
     pub fn parameters(&self) -> Option<&Json> {
         self.parameters.as_ref()
     }
 
-    /// Redacts a text. The beginning of a secret at the end of a text that was cut is
-    /// redacted, too.
+    /// Redacts a text.
+    ///
+    /// The beginning of a secret at the end of a text that was cut is redacted, too.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.texts.is_empty() {
@@ -188,7 +193,7 @@ impl Redactor {
         rewrite::without_texts(json, self)
     }
 
-    /// Whether the whole text is a secret.
+    /// Returns whether the whole text is a secret.
     pub fn is_secret(&self, text: &str) -> bool {
         self.texts.iter().any(|secret| secret == text)
     }
@@ -230,7 +235,9 @@ impl Redactor {
         lines.iter_mut().for_each(|line| self.replace(&mut line.message));
     }
 
-    /// Redacts recorded steps and signals. The ids of child tasks are no secrets.
+    /// Redacts recorded steps and signals.
+    ///
+    /// The ids of child tasks are no secrets.
     pub fn steps(&self, steps: &mut TaskSteps) {
         for step in &mut steps.steps {
             self.replace(&mut step.name);
@@ -256,7 +263,7 @@ impl Redactor {
 pub struct Secrets(BTreeMap<String, BTreeSet<String>>);
 
 impl Secrets {
-    /// The secret paths that these engines declared.
+    /// Returns the secret paths that these engines declared.
     #[must_use]
     pub fn of(engines: &[InstanceRow]) -> Self {
         let mut secrets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -268,19 +275,19 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Whether any class has secrets.
+    /// Returns whether any class has secrets.
     #[must_use]
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// The secret paths of a class.
+    /// Returns the secret paths of a class.
     #[must_use]
     pub fn of_class(&self, class: &str) -> Vec<String> {
         self.0.get(class).into_iter().flatten().cloned().collect()
     }
 
-    /// The redactor for a task.
+    /// Returns the redactor for a task.
     #[must_use]
     pub fn redactor(&self, class: &str, parameters: &Json, context: &Json) -> Redactor {
         Redactor::of(parameters, context, &self.of_class(class))
@@ -308,9 +315,10 @@ impl Secrets {
         }
     }
 
-    /// Restores secrets in a definition that a user edited without seeing them:
-    /// placeholders become the stored values, and secret paths stay secret. Values never
-    /// move to another class, where they may not be secret.
+    /// Restores secrets in a definition that a user edited without seeing them: placeholders become
+    /// the stored values, and secret paths stay secret.
+    ///
+    /// Values never move to another class, where they may not be secret.
     pub fn restore(
         &self,
         new: &mut ScheduleDefinition,
@@ -328,14 +336,14 @@ impl Secrets {
         Ok(())
     }
 
-    /// The redactor for a task with its details.
+    /// Returns the redactor for a task with its details.
     #[must_use]
     pub fn redactor_of(&self, task: &TaskDetails) -> Redactor {
         self.redactor(&task.row.class, &task.parameters, &task.context)
     }
 }
 
-/// The secret paths in a context; `None` if the field is not a list of texts.
+/// Returns the secret paths in a context; `None` if the field is not a list of texts.
 pub fn paths_in(context: &Json) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct SecretPaths {

@@ -17,11 +17,11 @@ use crate::json::Json;
 use crate::retry::RetryRule;
 use crate::task::{NAME_BYTES_MAX, NewTask, TaskId, TaskStatus};
 
-/// How many steps a task may record.
+/// The most steps that a task may record.
 pub const STEPS_MAX: usize = 1000;
-/// How many bytes the results of all steps of a task may have: an attempt loads them all.
+/// The most bytes of the results of all steps of a task, because an attempt loads them all.
 pub const STEPS_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// How many children one call may create.
+/// The most children that one call may create.
 pub const CHILDREN_MAX: usize = 10_000;
 
 /// The field in the context of a task whose parent waits for its end.
@@ -29,18 +29,24 @@ pub const AWAITED: &str = "awaited";
 /// The field in the context of a task that was created with the steps of another one.
 pub const KEPT_STEPS: &str = "kept_steps";
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StepKind {
     /// Code of the task that ran, with its result.
     Step,
-    /// A sleep. It is recorded when it begins.
+    /// A sleep.
+    ///
+    /// It is recorded when it begins.
     Sleep,
-    /// A wait for a signal. It is recorded when it begins.
+    /// A wait for a signal.
+    ///
+    /// It is recorded when it begins.
     Wait,
-    /// Child tasks that the task waits for. It is recorded when they are created.
+    /// Child tasks that the task waits for.
+    ///
+    /// It is recorded when they are created.
     Call,
 }
 
@@ -48,7 +54,7 @@ impl StepKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Step, Self::Sleep, Self::Wait, Self::Call];
 
-    /// Its name in stores and in JSON.
+    /// Returns its name in stores and in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +65,7 @@ impl StepKind {
         }
     }
 
-    /// The kind with this name.
+    /// Returns the kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
@@ -72,7 +78,7 @@ impl fmt::Display for StepKind {
     }
 }
 
-/// A name of a step or a signal that cannot be used.
+/// The error of a name of a step or a signal that is too long, empty, or has control characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid name of a {what}: {name:?}; a name has 1 to 200 bytes, no control characters{rule}"
@@ -83,8 +89,9 @@ pub struct InvalidStepName {
     rule: &'static str,
 }
 
-/// Checks the name of a step. `#` is reserved: the second step of the same name is
-/// `name#2`.
+/// Checks the name of a step.
+///
+/// `#` is reserved: the second step of the same name is `name#2`.
 pub fn check_step_name(name: &str) -> Result<(), InvalidStepName> {
     if is_plain(name) && !name.contains('#') {
         return Ok(());
@@ -122,13 +129,13 @@ fn invalid(what: &'static str, name: &str, rule: &'static str) -> InvalidStepNam
     InvalidStepName { what, name: name.chars().take(NAME_BYTES_MAX).collect(), rule }
 }
 
-/// The name of the step that records the end of the children of a call.
+/// Returns the name of the step that records the end of the children of a call.
 #[must_use]
 pub fn ended_name(call: &str) -> String {
     format!("{call}{ENDED}")
 }
 
-/// The call whose end a step of this name records, if it does.
+/// Returns the call whose end a step of this name records, if it does.
 #[must_use]
 pub fn call_of_ended(name: &str) -> Option<&str> {
     name.strip_suffix(ENDED)
@@ -136,7 +143,7 @@ pub fn call_of_ended(name: &str) -> Option<&str> {
 
 const ENDED: &str = "#ended";
 
-/// The name of the `nth` step with this name in an attempt; the first has no number.
+/// Returns the name of the `nth` step with this name in an attempt; the first has no number.
 #[must_use]
 pub fn numbered(name: &str, nth: u32) -> String {
     if nth <= 1 { name.to_owned() } else { format!("{name}#{nth}") }
@@ -145,7 +152,9 @@ pub fn numbered(name: &str, nth: u32) -> String {
 /// A step that an attempt records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewStep {
-    /// The attempt. The step is refused if it has ended.
+    /// The attempt.
+    ///
+    /// The step is refused if it has ended.
     pub id: AttemptId,
     /// The claim that the attempt belongs to.
     pub claim_id: ClaimId,
@@ -159,7 +168,7 @@ pub struct NewStep {
     pub lasted: Duration,
 }
 
-/// What a step records.
+/// The content that a step records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepContent {
     /// The result of code.
@@ -170,13 +179,16 @@ pub enum StepContent {
     SleepUntil(Timestamp),
     /// A wait for the signal with the name of the step, at most for this time.
     Wait(Duration),
-    /// Which attempts ended the children of a call, in their order: their outcomes are
-    /// read from these attempts from now on. Recorded as `name#ended`.
+    /// The attempts that ended the children of a call, in the order of the children.
+    ///
+    /// The outcomes of the children are read from these attempts.
+    ///
+    /// Recorded as `name#ended`.
     ChildrenEnded(Vec<i32>),
 }
 
 impl StepContent {
-    /// Its kind.
+    /// Returns its kind.
     #[must_use]
     pub fn kind(&self) -> StepKind {
         match self {
@@ -187,7 +199,7 @@ impl StepContent {
         }
     }
 
-    /// What is stored as its result.
+    /// Returns what is stored as its result.
     #[must_use]
     pub fn result(&self) -> Option<Cow<'_, Json>> {
         match self {
@@ -255,7 +267,7 @@ pub struct StepRow {
 }
 
 impl StepRow {
-    /// The children of a call.
+    /// Returns the children of a call.
     #[must_use]
     pub fn children(&self) -> Vec<TaskId> {
         match (&self.result, self.kind) {
@@ -292,7 +304,9 @@ pub struct TaskSteps {
 /// An attempt that ends because its task waits for a signal or for children.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspension {
-    /// The end of the attempt. Its task waits for at most the time in it.
+    /// The end of the attempt.
+    ///
+    /// Its task waits for at most the time in it.
     pub record: AttemptRecord,
     /// When the task is due if nothing wakes it; `None`: after the time in the record.
     pub until: Option<Timestamp>,
@@ -306,7 +320,9 @@ pub struct Suspension {
 /// The outcome of a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SuspendOutcome {
-    /// The task waits. If it waits for children, this is the one that is watched.
+    /// The task waits.
+    ///
+    /// If it waits for children, this is the one that is watched.
     Suspended(Option<TaskId>),
     /// The attempt had been ended before.
     Late,
@@ -325,12 +341,20 @@ pub enum WaitOutcome {
     Open,
 }
 
-/// The task that a signal is for.
+/// The task that receives a signal.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// # use task_engine::step::SignalTarget;
+/// let by_key = SignalTarget::UniqueKey { class: "order".into(), key: "order 7".into() };
+/// let by_id = SignalTarget::from(task_engine::TaskId(7));
+/// # assert_eq!(by_id.to_string(), "task 7");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignalTarget {
-    /// By its id.
+    /// The task with this id.
     Id(TaskId),
-    /// By its class and unique key: the last task that was created with it.
+    /// The last task of a class that was created with this unique key.
     UniqueKey {
         /// The class.
         class: String,
@@ -356,15 +380,17 @@ impl fmt::Display for SignalTarget {
     }
 }
 
-/// What happened to a signal.
+/// The outcome of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalStatus {
     /// The task was waiting for it, and continues.
     Delivered,
-    /// It is kept until the task waits for it.
+    /// The signal is kept until the task waits for it.
     Kept,
-    /// Refused: a signal of this name was sent before. The first one counts.
+    /// Refused: a signal of this name was sent before.
+    ///
+    /// The first one counts.
     Duplicate,
     /// Refused: the wait for it has timed out.
     TimedOut,
@@ -375,7 +401,7 @@ pub enum SignalStatus {
 }
 
 impl SignalStatus {
-    /// All of them.
+    /// All statuses of a signal.
     pub const ALL: [Self; 6] = [
         Self::Delivered,
         Self::Kept,
@@ -385,7 +411,7 @@ impl SignalStatus {
         Self::NotFound,
     ];
 
-    /// Its token, as in JSON and SQL.
+    /// Returns its token, as in JSON and SQL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -398,13 +424,13 @@ impl SignalStatus {
         }
     }
 
-    /// The one with this token.
+    /// Returns the status with this token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == token)
     }
 
-    /// Whether the signal is stored.
+    /// Returns whether the signal is stored.
     #[must_use]
     pub fn is_accepted(self) -> bool {
         matches!(self, Self::Delivered | Self::Kept)
@@ -420,7 +446,7 @@ pub struct SignalReport {
     pub status: SignalStatus,
 }
 
-/// How a child task ended.
+/// The end of a child task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildOutcome {
     /// The child.
@@ -435,27 +461,28 @@ pub struct ChildOutcome {
     pub error: Option<TaskError>,
 }
 
-/// The retry number that decides about a failed attempt: retries begin anew after an
+/// Returns the retry number that decides about a failed attempt: retries begin anew after an
 /// attempt that recorded a step.
 #[must_use]
 pub fn retry_number_after(progress: bool, retry_number: u32, rule: &RetryRule) -> u32 {
     if progress && rule.restart_after_progress { 0 } else { retry_number }
 }
 
-/// Whether the parent of a task with this context waits for its end. Most contexts are
-/// `{}`, so this costs next to nothing.
+/// Returns whether the parent of a task with this context waits for its end.
+///
+/// Most contexts are `{}`, so this costs next to nothing.
 #[must_use]
 pub fn is_awaited(context: &Json) -> bool {
     has_field(context, AWAITED)
 }
 
-/// Whether a task with this context was created with recorded steps.
+/// Returns whether a task with this context was created with recorded steps.
 #[must_use]
 pub fn has_kept_steps(context: &Json) -> bool {
     has_field(context, KEPT_STEPS)
 }
 
-/// Whether a task with this context depends on others.
+/// Returns whether a task with this context depends on others.
 #[must_use]
 pub fn is_dependent(context: &Json) -> bool {
     has_field(context, DEPENDENT)

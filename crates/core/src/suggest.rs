@@ -1,6 +1,6 @@
 //! Suggestions for mistyped words.
 
-/// The known word that a mistyped one most likely stands for, if one is near.
+/// Returns the known word that a mistyped one most likely stands for, if one is near.
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed: String = typed.chars().take(100).flat_map(char::to_lowercase).collect();
     let typed = typed.replace('-', "_");
@@ -12,7 +12,7 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     ranked.min().filter(is_near).map(|(_, word)| word)
 }
 
-/// The end of a sentence: `; did you mean WORD?`, or nothing.
+/// Returns the end of a sentence: `; did you mean WORD?`, or nothing.
 pub fn did_you_mean<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(typed, known).map_or_else(String::new, |word| format!("; did you mean {word}?"))
 }

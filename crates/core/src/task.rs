@@ -25,12 +25,13 @@ mod status;
 pub use row::{CreatedTask, ExecutionRow, LateResult, TaskDetails, TaskListQuery, TaskRow};
 pub use status::{ExecutionStatus, TaskStatus};
 
-/// A task class: the parameters that are stored. The code that runs is a plain
-/// function that you register with an engine; an application that only creates
-/// tasks needs none.
+/// A task class: a type whose fields are the parameters that are stored.
 ///
-/// With the crate `task-engine`, `#[derive(Serialize, Deserialize, Task)]` implements it,
-/// and `#[task(…)]` sets its options. By hand:
+/// The code that runs is a plain function that you pass to `Engine::handle`. An application that
+/// only creates tasks needs none.
+///
+/// With the crate `task-engine`, `#[derive(Serialize, Deserialize, Task)]` implements it, and
+/// `#[task(…)]` sets its options. Or implement it by hand:
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -76,30 +77,48 @@ pub use status::{ExecutionStatus, TaskStatus};
     note = "add `#[derive(Serialize, Deserialize, Task)]` to the type"
 )]
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
-    /// The name of the class. It selects the code that runs.
+    /// The name of the class, which selects the code that runs.
+    ///
+    /// Set it before you rename a type whose tasks are stored.
     const CLASS: &'static str;
 
-    /// Paths of parameters that only the task's code may see, like `"password"` or
-    /// `"card.number"`; a path may name a whole object. Output for people shows
-    /// `[secret]` instead: see [`crate::secret`].
+    /// The paths of parameters that only the task's code may see, like `"password"` or
+    /// `"card.number"`.
+    ///
+    /// A path may name a whole object. Output for people shows `[secret]` instead: see
+    /// [`crate::secret`].
     const SECRETS: &'static [&'static str] = &[];
 
-    /// Retries, timeout, queue and priority of the class.
+    /// Returns the options of the class: its retries, timeout, queue and priority.
     #[must_use]
     fn options() -> TaskOptions {
         TaskOptions::default()
     }
 
-    /// The uniqueness of a task of this class, if any: called with its parameters
-    /// at every creation.
+    /// Returns the uniqueness of this task, if it is unique.
+    ///
+    /// It is called at every creation.
     #[must_use]
     fn unique(&self) -> Option<Unique> {
         None
     }
 }
 
-/// The options of every task of a class, unless the task sets its own: see
-/// [`Task::options`].
+/// The options of the tasks of a class, which [`Task::options`] returns.
+///
+/// A task may set its own queue, priority and retry rule when it is created.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use std::time::Duration;
+/// use task_engine::{RetryRule, TaskOptions};
+///
+/// let options = TaskOptions::default()
+///     .retry(RetryRule::every(Duration::from_secs(60), 3))
+///     .timeout(Duration::from_secs(30))
+///     .queue("mail");
+/// assert_eq!(options.retry.maximum, 3);
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -114,8 +133,10 @@ pub struct TaskOptions {
     pub queue: String,
     /// The priority of new tasks.
     pub priority: i32,
-    /// How long asynchronous code may take to end by itself after a cancel request,
-    /// before it is dropped. Default: one second.
+    /// How long asynchronous code may take to end by itself after a cancel request, before it is
+    /// dropped.
+    ///
+    /// Default: one second.
     #[serde(rename = "cancel_grace_ms", with = "millis::optional")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_grace: Option<Duration>,
@@ -125,8 +146,10 @@ pub struct TaskOptions {
     /// The JSON Schema of the parameters: see [`crate::schema`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Schema>,
-    /// Its limits. They are not stored with the engine, but as limits of the database, where
-    /// an operator may change them.
+    /// Its limits.
+    ///
+    /// They are not stored with the engine, but as limits of the database, where an operator may
+    /// change them.
     #[serde(skip)]
     pub limits: Vec<ClassLimit>,
 }
@@ -147,14 +170,14 @@ impl Default for TaskOptions {
 }
 
 impl TaskOptions {
-    /// Sets the retry rule.
+    /// Sets when a failed attempt is retried, and how often.
     #[must_use]
     pub fn retry(mut self, rule: RetryRule) -> Self {
         self.retry = rule;
         self
     }
 
-    /// Limits the time of an attempt.
+    /// Sets how long an attempt may run.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
@@ -175,17 +198,19 @@ impl TaskOptions {
         self
     }
 
-    /// Adds paths of secret parameters: see [`crate::secret`]. A class that is a
-    /// Rust type lists its own in [`Task::SECRETS`].
+    /// Adds paths of secret parameters: see [`crate::secret`].
+    ///
+    /// A class that is a Rust type lists its own in [`Task::SECRETS`].
     #[must_use]
     pub fn secret(mut self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.secret.extend(paths.into_iter().map(Into::into));
         self
     }
 
-    /// Publishes a JSON Schema of the parameters. The command line, the HTTP API and the
-    /// dashboard then refuse parameters that do not fit it, as long as an engine with the
-    /// class is alive. `create` and SQL check nothing.
+    /// Publishes a JSON Schema of the parameters.
+    ///
+    /// The command line, the HTTP API and the dashboard then refuse parameters that do not fit it,
+    /// as long as an engine with the class is alive. `create` and SQL check nothing.
     ///
     /// Of a schema with more than [64 KiB](crate::schema::BYTES_MAX), the engine warns and
     /// publishes nothing.
@@ -195,8 +220,9 @@ impl TaskOptions {
         self
     }
 
-    /// Publishes the schema of a type: see [`schema`](Self::schema). Needs the feature
-    /// `schemars`.
+    /// Publishes the schema of a type: see [`schema`](Self::schema).
+    ///
+    /// Needs the feature `schemars`.
     ///
     /// ```
     /// # extern crate task_engine_core as task_engine;
@@ -216,8 +242,11 @@ impl TaskOptions {
         self.schema(Schema::of::<T>())
     }
 
-    /// Adds a limit for all tasks of the class, over all engines: how many run at a time, how
-    /// often they start, whether they run in order. A class has at most three.
+    /// Adds a limit for all tasks of the class, over all engines.
+    ///
+    /// It sets how many run at a time, how often they start, and whether they run in order.
+    ///
+    /// A class has at most three.
     ///
     /// It is named after the class: `sync`, `sync.rate` for a rate alone, `sync.order` for
     /// tasks in order, `sync.fair` for a key alone. Give further ones a name with
@@ -256,7 +285,7 @@ impl TaskOptions {
         self.limit(LimitOptions::rate(rate))
     }
 
-    /// The options of a class that is a Rust type, with its secrets.
+    /// Returns the options of a class that is a Rust type, with its secrets.
     #[must_use]
     pub fn of<T: Task>() -> Self {
         let mut options = T::options();
@@ -276,7 +305,7 @@ impl TaskOptions {
     }
 }
 
-/// The queue of tasks that name none.
+/// The queue of tasks for which no queue is set.
 pub const DEFAULT_QUEUE: &str = "default";
 
 /// The id of a task.
@@ -301,9 +330,10 @@ impl FromStr for TaskId {
     }
 }
 
-/// A task to create: in a batch, in a transaction of the application, or of a class
-/// that is known only by name. Otherwise
-/// `TaskEngine::create` is shorter.
+/// A task to create, with all that can be set before its creation.
+///
+/// Use it to create many tasks in one call, or tasks of a class that is known only by name.
+/// Otherwise `TaskEngine::create` is shorter.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -327,7 +357,7 @@ pub struct NewTask {
     pub class: String,
     /// A JSON object of the application.
     pub parameters: Json,
-    /// A JSON object of the engine: `retry`, `correlation_id`, …
+    /// A JSON object of the engine, with fields like `retry` and `correlation_id`.
     pub context: Json,
     /// The queue.
     pub queue: String,
@@ -357,23 +387,23 @@ impl fmt::Debug for NewTask {
 /// The earliest time a new task may run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Due {
-    /// At once.
+    /// The task may run at once.
     #[default]
     Now,
-    /// After this wait, counted by the database's clock.
+    /// The task may run after this wait, counted by the database's clock.
     After(Duration),
-    /// At this time, by the database's clock.
+    /// The task may run at this time, by the database's clock.
     At(Timestamp),
 }
 
 /// The longest name of a class or queue, in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// Why a task cannot be created.
+/// The error of a task that cannot be created: change what the message names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTask {
-    /// The parameters are not storable.
+    /// The parameters are not valid JSON, or not storable: see [`InvalidJson`].
     #[error("parameters of {class}: {why}")]
     Parameters {
         /// The class.
@@ -381,7 +411,7 @@ pub enum InvalidTask {
         /// The problem.
         why: InvalidJson,
     },
-    /// The name of a class or queue is invalid.
+    /// The name of a class or queue is empty, too long, or has control characters.
     #[error(
         "a {what} needs a name of 1 to {NAME_BYTES_MAX} bytes without control characters, not {name:?}"
     )]
@@ -391,7 +421,7 @@ pub enum InvalidTask {
         /// The name as given.
         name: String,
     },
-    /// The context is not storable.
+    /// The context is not storable: see [`InvalidJson`].
     #[error("context of {class}: {why}")]
     Context {
         /// The class.
@@ -399,7 +429,7 @@ pub enum InvalidTask {
         /// The problem.
         why: InvalidJson,
     },
-    /// The key of a unique task is too short or too long.
+    /// The key of a unique task is empty or too long: use a shorter key, for example a hash.
     #[error(
         "a unique key needs 1 to {KEY_BYTES_MAX} bytes without the character \\u0000, this one has {bytes}; use a hash of a longer key"
     )]
@@ -407,15 +437,16 @@ pub enum InvalidTask {
         /// The length of the key.
         bytes: usize,
     },
-    /// The period of a unique task is too short or too long.
+    /// The period within which a task is unique is shorter than 1 ms or longer than 100 years.
     #[error("a task is unique within a period of at least 1 ms and at most 100 years")]
     Period,
-    /// The correlation id cannot be stored.
+    /// The correlation id is empty, too long, or has control characters.
     #[error(
         "a correlation id is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, not {0:?}"
     )]
     Correlation(String),
-    /// The path of a secret is invalid.
+    /// The path of a secret is invalid: see
+    /// [`InvalidSecretPath`].
     #[error("class {class}: {why}")]
     Secret {
         /// The class.
@@ -423,16 +454,19 @@ pub enum InvalidTask {
         /// The problem.
         why: InvalidSecretPath,
     },
-    /// It names too many limits.
+    /// The task names more than [`LIMITS_MAX`] limits: remove some.
     #[error("a task names at most {LIMITS_MAX} limits, not {0}")]
     TooManyLimits(usize),
-    /// The trace context is invalid.
+    /// The trace context is not a W3C `traceparent`.
     #[error(transparent)]
     Traceparent(#[from] InvalidTraceparent),
 }
 
 impl NewTask {
-    /// A task of a class that is known only by name.
+    /// Creates a task of a class that is known only by name.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidTask`] if the name or the parameters cannot be stored.
     pub fn new(class: impl Into<String>, parameters: Json) -> Result<Self, InvalidTask> {
         let class = check_name("class", class.into())?;
         let parameters = parameters
@@ -449,7 +483,10 @@ impl NewTask {
         })
     }
 
-    /// A task of a class that is a Rust type, with the options of its class.
+    /// Creates a task of a class that is a Rust type, with the options of its class.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidTask`] if its parameters or its key cannot be stored.
     pub fn of<T: Task>(task: &T) -> Result<Self, InvalidTask> {
         let parameters = Json::encode_parameters(task)
             .map_err(|why| InvalidTask::Parameters { class: T::CLASS.to_owned(), why })?;
@@ -463,35 +500,35 @@ impl NewTask {
         }
     }
 
-    /// Runs it at a time.
+    /// Sets the time at which the task may run.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
         self.due = Due::At(time);
         self
     }
 
-    /// Runs it after a wait.
+    /// Sets how long the task waits before it may run.
     #[must_use]
     pub fn after(mut self, wait: Duration) -> Self {
         self.due = Due::After(wait);
         self
     }
 
-    /// Sets its priority: higher runs first.
+    /// Sets the priority of the task: higher runs first.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Puts it into a queue.
+    /// Sets the queue of the task.
     pub fn queue(mut self, queue: impl Into<String>) -> Result<Self, InvalidTask> {
         self.queue = check_name("queue", queue.into())?;
         Ok(self)
     }
 
-    /// Sets its own retry rule: a whole [`RetryRule`], or a [`RetryOverride`] of
-    /// parts of its class's rule.
+    /// Sets retry rules of this task: a whole [`RetryRule`], or a [`RetryOverride`] of parts of the
+    /// rule of its class.
     #[must_use]
     pub fn retry(mut self, rule: impl Into<RetryOverride>) -> Self {
         let rule: RetryOverride = rule.into();
@@ -502,7 +539,8 @@ impl NewTask {
         self
     }
 
-    /// Makes it unique.
+    /// Makes the task unique, so that a second task with the same key is not created: see
+    /// [`Unique`].
     pub fn unique(mut self, unique: Unique) -> Result<Self, InvalidTask> {
         unique.check()?;
         self.unique = Some(unique);
@@ -525,9 +563,12 @@ impl NewTask {
         Ok(self)
     }
 
-    /// Applies a named limit to it, with this key: for example the customer whose account of
-    /// an external service it uses. It also sets the key for a limit of its class or queue. A
-    /// task names at most three, and is refused if one does not exist when it is created.
+    /// Applies a named limit to the task, with this key.
+    ///
+    /// The key may be the customer whose account of an external service the task uses.
+    ///
+    /// It also sets the key for a limit of its class or queue. A task names at most three, and is
+    /// refused if one does not exist when it is created.
     ///
     /// ```
     /// # extern crate task_engine_core as task_engine;
@@ -546,8 +587,10 @@ impl NewTask {
         self.with_limit(name.into(), Some(key.into()))
     }
 
-    /// Applies a named limit to it. Its key is the value of the limit's parameter; if the
-    /// limit has none, all such tasks share it.
+    /// Applies a named limit to the task without naming a key.
+    ///
+    /// The key is the value of the limit's parameter; if the limit has none, all such tasks share
+    /// it.
     pub fn limit_named(self, name: impl Into<String>) -> Result<Self, InvalidTask> {
         self.with_limit(name.into(), None)
     }
@@ -581,7 +624,7 @@ impl NewTask {
         Ok(())
     }
 
-    /// Whether it can be stored, after code has set its fields directly.
+    /// Checks whether it can be stored, after code has set its fields directly.
     pub fn check(&self) -> Result<(), InvalidTask> {
         let class = check_name("class", self.class.clone())?;
         check_name("queue", self.queue.clone())?;
@@ -592,7 +635,9 @@ impl NewTask {
         self.unique.as_ref().map_or(Ok(()), Unique::check)
     }
 
-    /// Sets its flow. A plain number means the flow of the task with this id.
+    /// Sets the correlation id of the flow that the task belongs to.
+    ///
+    /// A plain number means the flow of the task with this id.
     pub fn correlation(mut self, id: impl AsRef<str>) -> Result<Self, InvalidTask> {
         let id = id.as_ref();
         if !is_name(id) {

@@ -14,7 +14,7 @@ pub struct Traceparent {
     flags: u8,
 }
 
-/// Why a text is not a `traceparent`.
+/// The error of a text that is not a `traceparent`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid traceparent {text:?}: {why}; it looks like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -25,32 +25,32 @@ pub struct InvalidTraceparent {
 }
 
 impl Traceparent {
-    /// A span by its trace, its own id and its flags; `None` if an id is zero, which
-    /// means "no span".
+    /// Returns a span by its trace, its own id and its flags; `None` if an id is zero, which means
+    /// "no span".
     #[must_use]
     pub fn new(trace_id: u128, span_id: u64, flags: u8) -> Option<Self> {
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, flags })
     }
 
-    /// The trace.
+    /// Returns the trace.
     #[must_use]
     pub fn trace_id(self) -> u128 {
         self.trace_id
     }
 
-    /// The span.
+    /// Returns the span.
     #[must_use]
     pub fn span_id(self) -> u64 {
         self.span_id
     }
 
-    /// The flags; bit 0 says that the trace is recorded.
+    /// Returns the flags; bit 0 says that the trace is recorded.
     #[must_use]
     pub fn flags(self) -> u8 {
         self.flags
     }
 
-    /// The current span of this thread, if [`set_current_span`] was called.
+    /// Returns the current span of this thread, if [`set_current_span`] was called.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT_SPAN.get().and_then(|current| current())
@@ -60,8 +60,9 @@ impl Traceparent {
 static CURRENT_SPAN: OnceLock<fn() -> Option<Traceparent>> = OnceLock::new();
 
 /// Sets how to find the current span of a thread, so that tasks are created under it.
-/// This crate depends on no tracing system; the feature `otlp` of the engine's crate
-/// calls this for OpenTelemetry. Only the first call has an effect.
+///
+/// This crate depends on no tracing system; the feature `otlp` of the engine's crate calls this for
+/// OpenTelemetry. Only the first call has an effect.
 pub fn set_current_span(current: fn() -> Option<Traceparent>) {
     let _ = CURRENT_SPAN.set(current);
 }

@@ -23,7 +23,7 @@ pub const KEY_BYTES_MAX: usize = 500;
 /// The field of the context with the key of a unique task.
 pub(crate) const CONTEXT_KEY: &str = "unique_key";
 
-/// The uniqueness of a task.
+/// The uniqueness of a task: its key, which tasks conflict with it, and what happens then.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;
@@ -46,14 +46,17 @@ pub struct Unique {
 }
 
 impl Unique {
-    /// Unique by this key among active tasks; on conflict the old task is kept.
+    /// Makes a task unique by this key among waiting and running tasks; on a conflict the old task
+    /// is kept.
     #[must_use]
     pub fn by(key: impl Into<String>) -> Self {
         Self { key: key.into(), scope: Scope::default(), on_conflict: OnConflict::default() }
     }
 
-    /// Unique by all parameters, as JSON with sorted names. Creation fails if this has
-    /// more than [`KEY_BYTES_MAX`] bytes. A key is visible, also if parameters are secret.
+    /// Makes a task unique by all its parameters, as JSON with sorted names.
+    ///
+    /// Creation fails if this has more than [`KEY_BYTES_MAX`] bytes. A key is visible, also if
+    /// parameters are secret.
     ///
     /// ```
     /// # extern crate task_engine_core as task_engine;
@@ -85,7 +88,7 @@ impl Unique {
         self
     }
 
-    /// Whether it can be stored.
+    /// Checks whether it can be stored.
     pub fn check(&self) -> Result<(), InvalidTask> {
         if !(1..=KEY_BYTES_MAX).contains(&self.key.len()) || self.key.contains('\0') {
             return Err(InvalidTask::Key { bytes: self.key.len() });
@@ -116,11 +119,23 @@ fn sorted(text: &str) -> String {
 const PERIOD_MIN: Duration = Duration::from_millis(1);
 const PERIOD_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// Which task with the same key conflicts with a new one.
+/// The tasks with the same key that conflict with a new one.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// # use std::time::Duration;
+/// use task_engine::{Scope, TaskStatus, Unique};
+///
+/// // Once a day: a second task within 24 hours is not created, whatever happened to the first.
+/// let daily = Unique::by("report").scope(Scope::Within(Duration::from_secs(86_400)));
+/// assert!(daily.scope.covers(TaskStatus::Stopped, Duration::from_secs(3600)));
+/// assert!(!Scope::Waiting.covers(TaskStatus::Running, Duration::ZERO));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// A waiting task, also one that waits for a retry. A running task does not
-    /// conflict: it may have started with outdated data.
+    /// A waiting task, also one that waits for a retry.
+    ///
+    /// A running task does not conflict: it may have started with outdated data.
     Waiting,
     /// A waiting or running task.
     #[default]
@@ -130,7 +145,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether a task conflicts.
+    /// Returns whether a task conflicts.
     #[must_use]
     pub fn covers(self, status: TaskStatus, age: Duration) -> bool {
         match self {
@@ -141,8 +156,20 @@ impl Scope {
     }
 }
 
-/// What happens on a conflict. Only a waiting task can be changed: a running or ended
-/// one is kept unchanged.
+/// The action when a task with the same key exists.
+///
+/// Only a waiting task can be changed: a running or ended one is kept unchanged.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::{OnConflict, Scope, TaskStatus, Unique};
+///
+/// // The newest parameters replace those of a waiting task.
+/// let unique =
+///     Unique::by("customer 7").scope(Scope::Waiting).on_conflict(OnConflict::ReplaceParameters);
+/// assert!(unique.on_conflict.changes(TaskStatus::Waiting));
+/// assert!(!unique.on_conflict.changes(TaskStatus::Running));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum OnConflict {
     /// The old task is kept unchanged.
@@ -162,7 +189,7 @@ impl OnConflict {
     pub const ALL: [Self; 4] =
         [Self::Keep, Self::Replace, Self::ReplaceParameters, Self::ReplaceTime];
 
-    /// The token in SQL.
+    /// Returns the token in SQL.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -173,19 +200,19 @@ impl OnConflict {
         }
     }
 
-    /// Whether a task in this status is changed.
+    /// Returns whether a task in this status is changed.
     #[must_use]
     pub fn changes(self, status: TaskStatus) -> bool {
         self != Self::Keep && status == TaskStatus::Waiting
     }
 
-    /// Whether it replaces the parameters.
+    /// Returns whether it replaces the parameters.
     #[must_use]
     pub fn takes_parameters(self) -> bool {
         matches!(self, Self::Replace | Self::ReplaceParameters)
     }
 
-    /// Whether it replaces the time.
+    /// Returns whether it replaces the time.
     #[must_use]
     pub fn takes_time(self) -> bool {
         matches!(self, Self::Replace | Self::ReplaceTime)
@@ -212,18 +239,31 @@ impl FromStr for OnConflict {
 }
 
 /// The outcome of a creation.
+///
+/// ```
+/// # extern crate task_engine_core as task_engine;
+/// use task_engine::{Creation, TaskId};
+///
+/// let creation = Creation::Kept(TaskId(7));
+/// assert_eq!(creation.id(), TaskId(7));
+/// assert!(!creation.is_new());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Creation {
     /// The task was created.
     Created(TaskId),
-    /// This task has the key and was kept unchanged. No task was created.
+    /// This task has the key and was kept unchanged.
+    ///
+    /// No task was created.
     Kept(TaskId),
-    /// This waiting task has the key and was changed. No task was created.
+    /// This waiting task has the key and was changed.
+    ///
+    /// No task was created.
     Replaced(TaskId),
 }
 
 impl Creation {
-    /// The task that was created, kept or changed.
+    /// Returns the task that was created, kept or changed.
     #[must_use]
     pub fn id(self) -> TaskId {
         match self {
@@ -231,7 +271,7 @@ impl Creation {
         }
     }
 
-    /// Whether a task was created.
+    /// Returns whether a task was created.
     #[must_use]
     pub fn is_new(self) -> bool {
         matches!(self, Self::Created(_))
@@ -244,7 +284,7 @@ impl From<Creation> for TaskId {
     }
 }
 
-/// The key that a task was created with, from its context.
+/// Returns the key that a task was created with, from its context.
 #[must_use]
 pub fn key_of(context: &Json) -> Option<String> {
     let context: serde_json::Map<String, serde_json::Value> = context.decode().ok()?;

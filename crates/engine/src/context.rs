@@ -1,4 +1,4 @@
-//! What a handler gets.
+//! The context of an attempt, which its handler gets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,8 +25,10 @@ use crate::progress::AttemptReporter;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
-/// One execution of a task, as its handler gets it: the application's state, the task,
-/// its log, its progress and its cancellation. Cheap to clone.
+/// Gives a handler access to its attempt: the application's state, the task, its log, its progress
+/// and its cancellation.
+///
+/// It is cheap to clone.
 ///
 /// ```
 /// use task_engine::{Failure, Context, Task};
@@ -82,63 +84,64 @@ pub(crate) struct OnDemand {
 }
 
 impl<S> Context<S> {
-    /// The application's state: what [`TaskEngine::engine`] got.
+    /// Returns the application's state, which was passed to [`TaskEngine::engine`].
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// The task.
+    /// Returns the id of the task.
     #[must_use]
     pub fn task_id(&self) -> TaskId {
         self.id.task_id
     }
 
-    /// The number of this attempt, from 1.
+    /// Returns the number of this attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> i32 {
         self.id.attempt
     }
 
-    /// How many retries have been used before this attempt.
+    /// Returns how many retries have been used before this attempt.
     #[must_use]
     pub fn retry_number(&self) -> u32 {
         self.retry_number
     }
 
-    /// The class of the task.
+    /// Returns the class of the task.
     #[must_use]
     pub fn class(&self) -> &str {
         &self.class
     }
 
-    /// The context of the task, with its correlation id.
+    /// Returns the context of the task, with its correlation id.
     #[must_use]
     pub fn context(&self) -> &Json {
         let seen = || with_correlation(&self.context, self.correlation_id());
         self.on_demand().context.get_or_init(seen)
     }
 
-    /// The correlation id of the task's flow: set by its creator, or the id of the
-    /// first task of the flow.
+    /// Returns the correlation id of the flow that the task belongs to.
+    ///
+    /// It was set by the creator, or is the id of the first task of the flow.
     #[must_use]
     pub fn correlation_id(&self) -> &str {
         &self.origin().correlation_id
     }
 
-    /// The task that created this one, if one did.
+    /// Returns the id of the task that created this one, if one did.
     #[must_use]
     pub fn parent_id(&self) -> Option<TaskId> {
         self.origin().parent_id
     }
 
-    /// Where the task comes from.
+    /// Returns the origin of the task: its parent and its flow.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         self.on_demand().origin.get_or_init(|| Origin::of(self.id.task_id, &self.context))
     }
 
-    /// Values that hooks have added for this execution, by type.
+    /// Returns the values that hooks have added for this execution, by type.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         self.on_demand().extensions.get_or_init(Extensions::default)
@@ -148,20 +151,34 @@ impl<S> Context<S> {
         self.on_demand.get_or_init(Box::default)
     }
 
-    /// The worker that runs this.
+    /// Returns the number of the worker that runs this attempt.
     #[must_use]
     pub fn worker(&self) -> i32 {
         self.worker
     }
 
-    /// Creates a child task: it belongs to the flow of this task, which is its parent.
-    /// Returns a builder, as [`TaskEngine::create`].
+    /// Creates a child task, whose parent is this task, in the same flow.
+    ///
+    /// Returns a builder, as [`TaskEngine::create`] does; await it to create the task.
+    ///
+    /// ```
+    /// # use task_engine::{Context, Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Order { customer: String }
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct SendMail { to: String }
+    /// async fn order(task: Order, cx: Context<()>) -> Result<(), Failure> {
+    ///     cx.create(SendMail { to: task.customer }).priority(5).await?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn create<T: Task>(&self, task: T) -> Create<'_> {
         self.tasks().create(task)
     }
 
-    /// The tasks of the engine's database. Tasks that are created here are children of
-    /// this task.
+    /// Returns the tasks of the engine's database.
+    ///
+    /// Tasks that are created here are children of this task.
     #[must_use]
     pub fn tasks(&self) -> &TaskEngine {
         self.on_demand().tasks.get_or_init(|| {
@@ -171,13 +188,32 @@ impl<S> Context<S> {
         })
     }
 
-    /// Completes the task inside a transaction of the application in the store's
-    /// database. The effects of the transaction and the end of the task commit
-    /// together, or neither does, so the effects happen exactly once, even if the
-    /// engine dies; see [`complete`](crate::complete).
+    /// Completes the task inside a transaction of the application, so that its effects happen
+    /// exactly once.
+    ///
+    /// The transaction is in the database of the tasks. Its effects and the end of the task commit
+    /// together, or neither does, even if the engine dies. See [`complete`](crate::complete).
     ///
     /// Call it last, commit, and return the result. With the PostgreSQL drivers it
     /// returns a future; with rusqlite it returns the result at once.
+    ///
+    /// ```no_run
+    /// # use task_engine::{Context, Failure, Task, sqlite::rusqlite};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Book { cents: i64 }
+    /// fn book(task: Book, cx: Context<()>) -> Result<(), Failure> {
+    ///     let mut connection = rusqlite::Connection::open("app.db")?;
+    ///     let transaction = connection.transaction()?;
+    ///     transaction.execute("UPDATE account SET cents = cents + ?1", [task.cents])?;
+    ///     cx.complete_in(&transaction, &())?;
+    ///     transaction.commit()?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::AttemptOver`] if the attempt has been ended otherwise. Return any
+    /// error from the handler, so that the transaction is rolled back.
     pub fn complete_in<T: Transaction>(
         &self,
         transaction: T,
@@ -186,19 +222,24 @@ impl<S> Context<S> {
         transaction.complete(self.completion(result))
     }
 
-    /// What [`complete_in`](Self::complete_in) writes, for other drivers: pass it to
-    /// the store's crate, or on PostgreSQL to the SQL function
-    /// `task_engine.complete_attempt`. From here on the attempt fails unless its
-    /// completion commits.
+    /// Returns what [`complete_in`](Self::complete_in) writes, for drivers that it does not
+    /// support.
+    ///
+    /// Pass it to the crate of the store, or on PostgreSQL to the SQL function
+    /// `task_engine.complete_attempt`.
+    ///
+    /// From here on the attempt fails unless its completion commits.
     pub fn completion(&self, result: &impl Serialize) -> Result<Completion, StoreError> {
         let result = Json::encode(result)
             .map_err(|error| StoreError::InvalidData(format!("the result: {error}")))?;
         Ok(self.handle.completion(result))
     }
 
-    /// Whether the attempt should end: a user cancelled the task, its time limit is
-    /// exceeded, or the engine must stop. Asynchronous code is dropped soon after;
-    /// blocking code must check this.
+    /// Returns whether the attempt should end.
+    ///
+    /// A user cancelled the task, its time limit is exceeded, or the engine must stop.
+    ///
+    /// Asynchronous code is dropped soon after. Blocking code must check this and return.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.is_cancelled()
@@ -209,26 +250,64 @@ impl<S> Context<S> {
         self.cancelled.cancelled().await;
     }
 
-    /// A text without the secret parameters of the task, for output of the handler
-    /// elsewhere. Errors, log and progress are redacted by the engine.
+    /// Returns a text without the secret parameters of the task.
+    ///
+    /// Use it for output of the handler to other places.
+    ///
+    /// Errors, log and progress are redacted by the engine.
     #[must_use]
     pub fn without_secrets<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.reporter.secrets.text(text)
     }
 
-    /// Reports progress: 0 to 100 percent, and a short message. The last one counts,
-    /// and is shown while the task runs and after it. Never waits: it is written in
-    /// the background, within half a second.
+    /// Reports the progress of this attempt: 0 to 100 percent, and a short message.
+    ///
+    /// The last report counts, and is shown while the task runs and after it. This never waits: the
+    /// report is written in the background, within half a second.
+    ///
+    /// ```
+    /// # use task_engine::{Context, Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Import { lines: Vec<String> }
+    /// async fn import(task: Import, cx: Context<()>) -> Result<(), Failure> {
+    ///     let total = task.lines.len();
+    ///     for (n, line) in task.lines.iter().enumerate() {
+    ///         cx.progress(100.0 * n as f64 / total as f64, line);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn progress(&self, percent: impl Into<f64>, message: impl AsRef<str>) {
         self.reporter.progress(percent.into(), message.as_ref());
     }
 
-    /// Adds a line to the log of this attempt, which is shown while the task runs
-    /// and kept with it. Never waits, like [`Context::progress`].
+    /// Adds a line to the log of this attempt, which is shown while the task runs and stored with
+    /// it.
     ///
-    /// 1,000 lines and 256 KiB of an attempt are kept, and 8 KiB of a line: the
-    /// first half is written while it runs, the last half when it ends. The lines
-    /// between them are only counted.
+    /// This never waits, like [`Context::progress`].
+    ///
+    /// ```
+    /// # use task_engine::{Context, LogLevel, testing::Harness};
+    /// # use task_engine::{Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Import { file: String }
+    /// async fn import(task: Import, cx: Context<()>) -> Result<(), Failure> {
+    ///     cx.log(format!("reading {}", task.file));
+    ///     cx.log_at(LogLevel::Warn, "the file is empty");
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let harness = Harness::new(|tasks| tasks.engine(()).handle(import)).await;
+    /// let done = harness.perform(Import { file: "a.csv".into() }).await;
+    /// assert_eq!(done.log(), ["reading a.csv", "the file is empty"]);
+    /// # }
+    /// ```
+    ///
+    /// 1,000 lines and 256 KiB of an attempt are stored, and 8 KiB of a line. The first half is
+    /// written while the attempt runs, the last half when it ends. The lines between them are only
+    /// counted.
     pub fn log(&self, message: impl AsRef<str>) {
         self.log_at(LogLevel::Info, message);
     }
@@ -239,7 +318,7 @@ impl<S> Context<S> {
         self.reporter.keep_lines(lines_max);
     }
 
-    /// The same, with a level.
+    /// Adds a line with a level to the log of this attempt: see [`log`](Self::log).
     pub fn log_at(&self, level: LogLevel, message: impl AsRef<str>) {
         self.reporter.log(level, message.as_ref());
     }

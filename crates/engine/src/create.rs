@@ -16,8 +16,10 @@ use crate::flow::existing_tasks;
 use crate::tasks::TaskEngine;
 use crate::transaction::Transaction;
 
-/// Builder of a task. Awaiting it creates the task and returns an `A`: the id, or for
-/// a unique task a [`Creation`].
+/// A builder of one task, which [`TaskEngine::create`] returns.
+///
+/// Await it to create the task; it returns the id, or for a unique task a [`Creation`]. Or pass a
+/// transaction to [`in_tx`](Self::in_tx).
 #[derive(Debug)]
 #[must_use = "nothing is created until this is awaited"]
 pub struct Create<'a, A = TaskId> {
@@ -30,32 +32,32 @@ pub struct Create<'a, A = TaskId> {
 }
 
 impl<'a, A> Create<'a, A> {
-    /// Runs it at a time.
+    /// Sets the time at which the task may run.
     pub fn at(self, time: Timestamp) -> Self {
         self.with(|task| Ok(task.at(time)))
     }
 
-    /// Runs it after a wait.
+    /// Sets how long the task waits before it may run.
     pub fn after(self, wait: Duration) -> Self {
         self.with(|task| Ok(task.after(wait)))
     }
 
-    /// Sets its priority: higher runs first.
+    /// Sets the priority of the task: higher runs first.
     pub fn priority(self, priority: i32) -> Self {
         self.with(|task| Ok(task.priority(priority)))
     }
 
-    /// Puts it into a queue.
+    /// Sets the queue of the task.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         self.with(|task| task.queue(queue))
     }
 
-    /// Gives it a retry rule of its own: see [`NewTask::retry`].
+    /// Sets retry rules of this task, instead of those of its class: see [`NewTask::retry`].
     pub fn retry(self, rule: impl Into<RetryOverride>) -> Self {
         self.with(|task| Ok(task.retry(rule)))
     }
 
-    /// Applies a named limit to it, with this key: see [`NewTask::limit`].
+    /// Applies a named limit to the task, with this key: see [`NewTask::limit`].
     ///
     /// ```no_run
     /// # use task_engine::{Task, TaskEngine};
@@ -67,14 +69,16 @@ impl<'a, A> Create<'a, A> {
         self.with(|task| task.limit(name, key))
     }
 
-    /// Applies a named limit to it, whose key is a parameter or that has none: see
-    /// [`NewTask::limit_named`].
+    /// Applies a named limit to the task without naming a key: see [`NewTask::limit_named`].
     pub fn limit_named(self, name: impl Into<String>) -> Self {
         self.with(|task| task.limit_named(name))
     }
 
-    /// Makes it unique by this key within its class: if another task with the key
-    /// waits or runs, that one is kept and returned.
+    /// Makes the task unique by this key within its class.
+    ///
+    /// If another task with the key waits or runs, no task is created, and the other one is
+    /// returned. Change this with [`scope`](Create::scope) and
+    /// [`on_conflict`](Create::on_conflict).
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -96,9 +100,10 @@ impl<'a, A> Create<'a, A> {
         Create { tasks, task, after, correlation, answer: PhantomData }
     }
 
-    /// Starts it after these existing tasks have succeeded: an id, or a list of ids. If one of
-    /// them fails or is cancelled, it is cancelled. A task that is unique cannot depend on
-    /// others.
+    /// Starts the task after these existing tasks have succeeded: an id, or a list of ids.
+    ///
+    /// If one of them fails or is cancelled, the new task is cancelled. A task that is unique
+    /// cannot depend on others.
     ///
     /// ```no_run
     /// # use task_engine::{Task, TaskEngine};
@@ -114,13 +119,15 @@ impl<'a, A> Create<'a, A> {
         self.depend(tasks, DependencyCondition::Success)
     }
 
-    /// Starts it after these existing tasks have ended, whatever their status.
+    /// Starts the task after these existing tasks have ended, whatever their status.
     pub fn after_task_end(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::End)
     }
 
-    /// Starts it after all of these existing tasks have ended, if at least one of them has
-    /// failed or was cancelled. Otherwise it is cancelled.
+    /// Starts the task after all of these existing tasks have ended, if at least one of them has
+    /// failed or was cancelled.
+    ///
+    /// If all of them succeed, the new task is cancelled.
     pub fn after_task_failure(self, tasks: impl IntoDependencies) -> Self {
         self.depend(tasks, DependencyCondition::Failure)
     }
@@ -135,13 +142,13 @@ impl<'a, A> Create<'a, A> {
         self
     }
 
-    /// Sets the flow that it belongs to: see [`NewTask::correlation`].
+    /// Sets the flow that the task belongs to: see [`NewTask::correlation`].
     pub fn correlation(mut self, id: impl AsRef<str>) -> Self {
         self.correlation = Some(id.as_ref().to_owned());
         self.with(|task| task.correlation(id))
     }
 
-    /// Sets the span that it was created under: see [`NewTask::traceparent`].
+    /// Sets the span under which the task was created: see [`NewTask::traceparent`].
     pub fn traceparent(self, text: impl AsRef<str>) -> Self {
         self.with(|task| task.traceparent(text))
     }
@@ -153,12 +160,16 @@ impl<'a, A> Create<'a, A> {
 }
 
 impl Create<'_, Creation> {
-    /// Which tasks with the same key conflict. Default: [`Scope::Active`].
+    /// Sets which tasks with the same key conflict.
+    ///
+    /// Default: [`Scope::Active`].
     pub fn scope(self, scope: Scope) -> Self {
         self.with_unique(|unique| unique.scope(scope))
     }
 
-    /// What happens on a conflict. Default: [`OnConflict::Keep`].
+    /// Sets what happens on a conflict.
+    ///
+    /// Default: [`OnConflict::Keep`].
     pub fn on_conflict(self, answer: OnConflict) -> Self {
         self.with_unique(|unique| unique.on_conflict(answer))
     }
@@ -177,10 +188,12 @@ impl<'a, A: From<Creation> + Send + 'static> Create<'a, A> {
         Create { tasks, task, after: Vec::new(), correlation: None, answer: PhantomData }
     }
 
-    /// Creates the task in a transaction of the application, in the database of the
-    /// tasks: the task exists if the transaction commits. The transaction is one of
-    /// tokio-postgres, of sqlx (feature `sqlx`) or of rusqlite. With the first two,
-    /// this returns a future; with rusqlite, the result itself.
+    /// Creates the task in a transaction of the application: the task exists if the transaction
+    /// commits.
+    ///
+    /// The transaction is in the database of the tasks. It is one of tokio-postgres, of sqlx
+    /// (feature `sqlx`) or of rusqlite. With the first two, this returns a future; with rusqlite,
+    /// the result itself.
     ///
     /// ```no_run
     /// # use task_engine::{Task, TaskEngine, postgres::tokio_postgres};
@@ -227,20 +240,24 @@ impl<'a, A: From<Creation>> IntoFuture for Create<'a, A> {
     }
 }
 
-/// Why tasks were not created. None of the call was.
+/// The error of a creation: none of the tasks of the call was created.
+///
+/// Every variant says what to change. Only [`Store`](Self::Store) may be temporary: see
+/// [`StoreError::is_temporary`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The task is invalid.
+    /// A task is invalid: change what the message names.
     #[error(transparent)]
     Task(#[from] InvalidTask),
-    /// The flow is invalid, or what the task depends on.
+    /// The flow is invalid, or the list of tasks that the task depends on: change what the message
+    /// names.
     #[error(transparent)]
     Flow(#[from] InvalidFlow),
-    /// The store failed or refused it.
+    /// The store failed or refused the tasks.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A creation hook refused it.
+    /// A creation hook refused a task, for a reason of the application.
     #[error("a task of class {class} was refused by the creation hook {hook}: {why}")]
     Refused {
         /// The class of the task.
@@ -250,7 +267,7 @@ pub enum CreateError {
         /// Its reason.
         why: String,
     },
-    /// A creation hook made it invalid.
+    /// A creation hook changed a task so that it is invalid: correct the hook.
     #[error("the creation hook {hook} made a task that cannot be stored: {why}")]
     InvalidAfterHook {
         /// The hook.
@@ -258,7 +275,7 @@ pub enum CreateError {
         /// What is wrong.
         why: InvalidTask,
     },
-    /// A creation hook panicked.
+    /// A creation hook panicked: correct the hook.
     #[error("the creation hook {hook} panicked: {why}")]
     HookPanicked {
         /// The hook.

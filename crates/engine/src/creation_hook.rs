@@ -1,4 +1,4 @@
-//! Hooks on creation.
+//! Hooks that see each task before it is created.
 //!
 //! A hook sees each task before it goes to the store, whichever method of
 //! [`TaskEngine`](crate::TaskEngine) creates it, in the order in which the hooks were
@@ -15,7 +15,10 @@ use std::sync::Arc;
 use crate::create::CreateError;
 use task_engine_core::task::{InvalidTask, NewTask};
 
-/// Sees every task before it is created. A plain function or closure is one.
+/// A hook that sees every task before it is created, and can change or refuse it.
+///
+/// Add it with [`TaskEngine::creation_hook`](crate::TaskEngine::creation_hook). A function or
+/// closure with the signature of [`creating`](Self::creating) is a hook, too.
 ///
 /// ```
 /// use task_engine::{CreationHook, NewTask, Refusal};
@@ -34,10 +37,15 @@ use task_engine_core::task::{InvalidTask, NewTask};
 /// }
 /// ```
 pub trait CreationHook: Send + Sync + 'static {
-    /// Changes the task, or refuses it: then nothing of the call is created.
+    /// Changes the task, or refuses it.
+    ///
+    /// # Errors
+    /// If it returns a [`Refusal`], none of the tasks of the call is created.
     fn creating(&self, task: &mut NewTask) -> Result<(), Refusal>;
 
-    /// Its name in messages. Default: the name of its type.
+    /// Returns the name of the hook in messages.
+    ///
+    /// Default: the name of its type.
     fn name(&self) -> &str {
         type_name::<Self>()
     }
@@ -52,12 +60,26 @@ where
     }
 }
 
-/// Why a hook refuses a task.
+/// The reason why a hook refuses a task.
+///
+/// ```
+/// use task_engine::{NewTask, Refusal};
+///
+/// fn only_small(task: &mut NewTask) -> Result<(), Refusal> {
+///     match task.parameters.as_str().len() {
+///         0..=10_000 => Ok(()),
+///         bytes => Err(Refusal::because(format!("{bytes} bytes of parameters"))),
+///     }
+/// }
+/// # fn example(tasks: task_engine::TaskEngine) -> task_engine::TaskEngine {
+/// # tasks.creation_hook(only_small)
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(String);
 
 impl Refusal {
-    /// With this reason, which the creator reads.
+    /// Creates a refusal with this reason, which the creator of the task reads.
     #[must_use]
     pub fn because(why: impl Into<String>) -> Self {
         Self(why.into())

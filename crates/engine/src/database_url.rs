@@ -35,7 +35,9 @@ impl std::fmt::Debug for DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// Reads a URL. The parts of a PostgreSQL URL are checked when it is connected.
+    /// Reads a URL.
+    ///
+    /// The parts of a PostgreSQL URL are checked when it is connected.
     pub fn parse(url: &str) -> Result<Self, StoreError> {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             return Ok(Self::Postgres(url.to_owned()));

@@ -1,4 +1,4 @@
-//! What a task reads of the tasks that it depends on.
+//! The results of the tasks that a task depends on.
 
 use serde::de::DeserializeOwned;
 use task_engine_core::attempt::TaskError;
@@ -13,8 +13,9 @@ use task_engine_store::error::StoreError;
 use crate::context::Context;
 
 impl<S> Context<S> {
-    /// The result of a task that this one depends on: by its name in the flow, or by its id.
-    /// It is read from that task, not copied.
+    /// Returns the result of a task that this one depends on, by its name in the flow or by its id.
+    ///
+    /// The result is read from that task, not copied.
     ///
     /// ```
     /// use serde::{Deserialize, Serialize};
@@ -28,6 +29,10 @@ impl<S> Context<S> {
     ///     Ok(rows.len())
     /// }
     /// ```
+    ///
+    /// # Errors
+    /// Fails with a [`DependencyError`] if the task does not depend on such a task, or if that task
+    /// has no result of the type `R`. Return it with `?`, so that the attempt fails.
     pub async fn result_of<R: DeserializeOwned>(
         &self,
         task: impl Into<DependencyTarget>,
@@ -41,8 +46,10 @@ impl<S> Context<S> {
         }
     }
 
-    /// All tasks that this one depends on, in the order of their ids: how they ended, with
-    /// their results and errors. For tasks that run after an end or a failure.
+    /// Returns all tasks that this one depends on and how they ended, in the order of their ids.
+    ///
+    /// Each has its result or its error. Use it in tasks that run after an end or a failure of
+    /// others.
     ///
     /// ```
     /// use task_engine::{Context, Failure, TaskStatus};
@@ -64,7 +71,9 @@ impl<S> Context<S> {
         self.read_dependencies(&rows).await
     }
 
-    /// Whether this task depends on others. Reads nothing.
+    /// Returns whether this task depends on others.
+    ///
+    /// Reads nothing.
     #[must_use]
     pub fn has_dependencies(&self) -> bool {
         is_dependent(&self.context)
@@ -129,7 +138,7 @@ pub struct EndedDependency {
 }
 
 impl EndedDependency {
-    /// The decoded result.
+    /// Returns the decoded result.
     pub fn result<R: DeserializeOwned>(&self) -> Result<R, DependencyError> {
         let task = named(self.id, self.name.as_deref());
         let Some(result) = &self.result else {
@@ -147,11 +156,12 @@ impl EndedDependency {
     }
 }
 
-/// Why the result of a task that this one depends on cannot be read.
+/// The error of [`Context::result_of`]: the result of a task that this one depends on cannot be
+/// read.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DependencyError {
-    /// The task does not depend on such a task.
+    /// The task does not depend on such a task: check the name in the flow.
     #[error("this task does not depend on {wanted}; {}", listed(.dependencies))]
     Unknown {
         /// The name or id.
@@ -159,7 +169,7 @@ pub enum DependencyError {
         /// The tasks that it depends on.
         dependencies: Vec<String>,
     },
-    /// The task depends on several tasks with this name, of different flows.
+    /// The task depends on several tasks with this name, of different flows: use an id.
     #[error("this task depends on several tasks named {name:?}: {}; use an id", .dependencies.join(", "))]
     Ambiguous {
         /// The name.
@@ -167,7 +177,7 @@ pub enum DependencyError {
         /// The tasks with this name.
         dependencies: Vec<String>,
     },
-    /// It has no result.
+    /// The other task has no result, because it failed or was cancelled, or was removed.
     #[error("{task} has no result: it {}{}", status_text(*.status), caused_by(.error))]
     NotSucceeded {
         /// The task.
@@ -177,7 +187,8 @@ pub enum DependencyError {
         /// Its error.
         error: Option<Box<TaskError>>,
     },
-    /// Its result is not of the expected type.
+    /// The result of the other task is not of the expected type: change the type that you read it
+    /// as.
     #[error("the result of {task} is no {expected}: {why}")]
     NotDecodable {
         /// The task.
@@ -187,7 +198,7 @@ pub enum DependencyError {
         /// What is wrong.
         why: String,
     },
-    /// The store failed.
+    /// The store failed: return the error, so that the attempt is retried.
     #[error("the results of the tasks that this one depends on cannot be read: {0}")]
     Store(#[from] StoreError),
 }

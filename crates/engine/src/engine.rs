@@ -25,9 +25,9 @@ use crate::pools::WorkerPools;
 use crate::stop::StopHandle;
 use crate::tasks::TaskEngine;
 
-/// Executes tasks: claims those that are due, runs their code, and records how
-/// each attempt ended. `S` is the application's state, which every handler sees
-/// through its [`Context`].
+/// An engine claims the tasks that are due, runs their code, and records how each attempt ended.
+///
+/// `S` is the application's state, which every handler sees through its [`Context`].
 ///
 /// Add a handler for each class ([`handle`](Self::handle) and its variants), change
 /// settings where the defaults do not fit, then [`run`](Self::run) it. Any number of
@@ -157,42 +157,59 @@ impl<S: Send + Sync + 'static> Engine<S> {
         }
     }
 
-    /// Its name: no two live engines share one, so an engine whose name is taken
-    /// does not start. Default: the name of the machine, or the first of
-    /// `machine-2`, `machine-3`, … that is free; so several engines start on one
-    /// machine, and a restarted one gets its name back.
+    /// Sets the name of this engine.
+    ///
+    /// No two live engines share a name, so an engine whose name is taken does not start
+    /// ([`EngineError::NameTaken`](crate::EngineError::NameTaken)).
+    ///
+    /// Default: the name of the machine, or the first of `machine-2`, `machine-3`, … that is free.
+    /// So several engines start on one machine, and a restarted one gets its name back.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.settings.instance = InstanceName::Exact(name.into());
         self
     }
 
-    /// Its name is this one, or the first of `name-2`, `name-3`, … that is free. For
-    /// several engines of one kind; [`RunningEngine::instance`](crate::RunningEngine::instance)
-    /// is the name that it got.
+    /// Sets the name of this engine to this one, or to the first of `name-2`, `name-3`, … that is
+    /// free.
+    ///
+    /// Use it for several engines of one kind.
+    /// [`RunningEngine::instance`](crate::RunningEngine::instance) returns the name that the engine
+    /// got.
     pub fn numbered_instance(mut self, name: impl Into<String>) -> Self {
         self.settings.instance = InstanceName::Numbered(name.into());
         self
     }
 
-    /// How many tasks it runs at a time, besides those of queues with dedicated
-    /// workers. Default: 5. With 0, only queues with dedicated workers are served
-    /// ([`Engine::queue`]).
+    /// Sets how many tasks the engine runs at a time, besides those of queues with dedicated
+    /// workers.
+    ///
+    /// Default: 5. With 0, only queues with dedicated workers are served ([`Engine::queue`]).
+    ///
+    /// ```
+    /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
+    /// // Twenty tasks at a time, of two queues; and two at a time of a third queue.
+    /// engine.workers(20).queues(["default", "mail"]).queue("reports", 2)
+    /// # }
+    /// ```
     pub fn workers(mut self, workers: u16) -> Self {
         self.settings.worker_pools.workers = Some(workers);
         self
     }
 
-    /// The queues that these workers serve. Default: `default`, and the queues of the
-    /// classes that have a handler here ([`TaskOptions::queue`]). The queues named here
-    /// replace them. The engine warns when it starts if it does not serve the queue of
-    /// a class.
+    /// Sets the queues that the [workers](Self::workers) serve.
+    ///
+    /// Default: `default`, and the queues of the classes that have a handler here
+    /// ([`TaskOptions::queue`]). The queues named here replace them. The engine warns when it
+    /// starts if it does not serve the queue of a class.
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.settings.worker_pools.queues = Some(queues.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Gives a queue dedicated workers: tasks of other queues never delay its tasks,
-    /// nor the other way round. The engine serves its other queues as before.
+    /// Gives a queue dedicated workers, so that tasks of other queues never delay its tasks, nor
+    /// the other way round.
+    ///
+    /// The engine serves its other queues as before.
     ///
     /// ```
     /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
@@ -205,18 +222,20 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// Adds workers that take only tasks of this priority or a higher one, from all
-    /// queues of this engine. So long tasks of lower priority never delay urgent
-    /// ones.
+    /// Adds workers that take only tasks of this priority or a higher one, from all queues of this
+    /// engine.
+    ///
+    /// So tasks of lower priority that run for long never delay urgent ones.
     pub fn reserve(mut self, priority: i32, workers: u16) -> Self {
         self.settings.worker_pools.reserved.push((priority, workers));
         self
     }
 
-    /// Gives classes dedicated workers, which take no other tasks. At most this many
-    /// tasks of these classes run at a time in this engine; other engines may run
-    /// more. For code with a limited resource: a pool of processes, a licence, a
-    /// graphics card. The workers serve all queues of this engine.
+    /// Gives classes dedicated workers, which take no other tasks.
+    ///
+    /// At most this many tasks of these classes run at a time in this engine; other engines may run
+    /// more. Use it for code with a limited resource: a pool of processes, a licence, a graphics
+    /// card. The workers serve all queues of this engine.
     ///
     /// ```
     /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
@@ -233,57 +252,78 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// What happens to the tasks of dead engines. Default: engines recover them
-    /// ([`Recovery::Auto`]). Each attempt ends as a failure, the retry rule of its
-    /// class decides what follows, and the log reports it.
+    /// Sets what happens to the tasks of dead engines.
+    ///
+    /// Default: engines recover them ([`Recovery::Auto`]). Each attempt ends as a failure, the
+    /// retry rule of its class decides what follows, and the log reports it.
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.settings.recovery = recovery;
         self
     }
 
-    /// How long running tasks may go on after a stop. Default: without limit.
+    /// Sets how long running tasks may go on after a stop, before they are cancelled and released.
+    ///
+    /// Default: without limit. Set it shorter than the time after which the orchestrator kills the
+    /// process.
     pub fn stop_timeout(mut self, time: Duration) -> Self {
         self.settings.stop_timeout = Some(time);
         self
     }
 
-    /// How often it sends a heartbeat, and how long after the last one it counts as
-    /// dead. Default: 5 s and 30 s.
+    /// Sets how often the engine sends a heartbeat, and how long after the last one it counts as
+    /// dead.
+    ///
+    /// Default: 5 s and 30 s.
     pub fn heartbeat(mut self, every: Duration, dead_after: Duration) -> Self {
         self.settings.heartbeat = every;
         self.settings.lease = dead_after;
         self
     }
 
-    /// How often it looks for tasks without a wake-up. Default and maximum: 10 s.
+    /// Sets how often the engine looks for tasks without a wake-up.
+    ///
+    /// Default and maximum: 10 s.
     pub fn poll(mut self, every: Duration) -> Self {
         self.settings.poll = every;
         self
     }
 
-    /// How long successful tasks are kept; `None` for ever. Default: 30 days.
+    /// Sets how long successful tasks are kept; `None` for ever.
+    ///
+    /// Default: 30 days. Failed and cancelled tasks stay until an operator removes them.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn example<S: Send + Sync + 'static>(engine: task_engine::Engine<S>) -> task_engine::Engine<S> {
+    /// engine.retention(Some(Duration::from_secs(7 * 86_400)))
+    /// # }
+    /// ```
     pub fn retention(mut self, age: Option<Duration>) -> Self {
         self.settings.retention = age;
         self
     }
 
-    /// How long entries of the audit are kept, at least 90 days; `None` for ever,
-    /// the default.
+    /// Sets how long entries of the audit log are kept, at least 90 days; `None` for ever.
+    ///
+    /// Default: `None`.
     pub fn audit_retention(mut self, age: Option<Duration>) -> Self {
         self.settings.audit_retention = age;
         self
     }
 
-    /// Whether starting brings the tables to this version. Default: yes.
+    /// Sets whether the start of the engine creates the tables, or brings them to this version.
+    ///
+    /// Default: yes.
     pub fn migrate_at_start(mut self, migrate: bool) -> Self {
         self.settings.migrate = migrate;
         self
     }
 
-    /// Declares a schedule. It is stored when the engine starts. If the declaration
-    /// has changed since the last start, it replaces what is stored; if not, an
-    /// operator's changes are kept. A schedule that is no longer declared stays until
-    /// an operator removes it.
+    /// Declares a schedule.
+    ///
+    /// It is stored when the engine starts. If the declaration has changed since the last start, it
+    /// replaces what is stored; if not, an operator's changes are kept. A schedule that is no
+    /// longer declared stays until an operator removes it.
     ///
     /// ```
     /// # use task_engine::{Engine, Schedule, Task};
@@ -298,10 +338,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// Declares a limit for a queue, or one that tasks name when they are created
-    /// ([`Create::limit`](crate::Create::limit)). It is stored when the engine starts, and
-    /// holds for all engines of the database. If engines declare different options, those of
-    /// the engine that started last apply. What an operator has set stays.
+    /// Declares a limit for a queue, or a limit that tasks name when they are created.
+    ///
+    /// See [`Create::limit`](crate::Create::limit) for tasks that name a limit.
+    ///
+    /// It is stored when the engine starts, and holds for all engines of the database. If engines
+    /// declare different options, those of the engine that started last apply. What an operator has
+    /// set stays.
     ///
     /// Limits of a class belong to its options: [`TaskOptions::limit`]. A limit of a class is
     /// removed when an engine with the class starts without it; any other stays until an
@@ -326,12 +369,12 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The handler of a class: an asynchronous function of the task and its
-    /// [`Context`], which returns a result or any error ([`Failure`]). The result is
-    /// stored.
+    /// Adds the handler of a class: an asynchronous function of the task and its [`Context`].
     ///
-    /// A function that needs no context leaves it out. One that needs no task does
-    /// the same, and names the class here.
+    /// It returns a result, which is stored, or any error ([`Failure`]).
+    ///
+    /// A function that needs no context leaves it out. One that needs no task does the same, and
+    /// names the class here.
     ///
     /// ```
     /// # use task_engine::{Context, Engine, Failure, Task};
@@ -359,9 +402,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// A retry function for a class that has a handler here. It gets the number of
-    /// retries so far and the error, and returns the wait until the next attempt, or
-    /// `None` for no retry. It replaces the rules of class and task, unless the error
+    /// Sets a function that decides about the retries of a class that has a handler here.
+    ///
+    /// It gets the number of retries so far and the error, and returns the wait until the next
+    /// attempt, or `None` for no retry. It replaces the rules of class and task, unless the error
     /// has its own advice ([`Failure::no_retry`], [`Failure::retry_after`]).
     ///
     /// The rules apply after a crash, when recovery cannot call the function, and if
@@ -388,9 +432,11 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// Publishes the [JSON Schema](TaskOptions::schema) of a class that has a handler here:
-    /// the command line, the HTTP API and the dashboard refuse parameters that do not fit
-    /// it. Needs the feature `schemars`.
+    /// Publishes the [JSON Schema](TaskOptions::schema) of a class that has a handler here.
+    ///
+    /// The command line, the HTTP API and the dashboard then refuse parameters that do not fit it.
+    ///
+    /// Needs the feature `schemars`.
     ///
     /// ```
     /// # use task_engine::{Engine, Failure, Task};
@@ -413,8 +459,9 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The handler of a class: a function that blocks its thread. Each call gets its
-    /// own thread. It cannot be dropped, so long handlers check
+    /// Adds the handler of a class: a function that blocks its thread.
+    ///
+    /// Each call gets its own thread. It cannot be dropped, so long handlers check
     /// [`Context::is_cancelled`] regularly.
     ///
     /// ```
@@ -444,8 +491,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// The handler of a class by name: for tasks that other programs create, or
-    /// classes that are known only when the program runs.
+    /// Adds the handler of a class by the name of the class.
+    ///
+    /// Use it for tasks that other programs create, or for classes that are known only when the
+    /// program runs.
     ///
     /// ```
     /// # use task_engine::{TaskOptions, Engine, Failure, Context};
@@ -469,13 +518,23 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// Code around the executions of all classes; the first one is outermost.
+    /// Adds code that runs around the executions of all classes; the first hook is outermost.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use task_engine::{Engine, hooks::Budget};
+    /// # fn example(engine: Engine<()>) -> Engine<()> {
+    /// engine
+    ///     .hook(Budget::warn(Duration::from_secs(60)))
+    ///     .hook_for(["send_mail"], Budget::fail(Duration::from_secs(10)))
+    /// # }
+    /// ```
     pub fn hook(mut self, hook: impl Hook<S>) -> Self {
         self.hooks.push(RegisteredHook::new(hook, None));
         self
     }
 
-    /// Code around the executions of these classes.
+    /// Adds code that runs around the executions of these classes.
     pub fn hook_for(
         mut self,
         classes: impl IntoIterator<Item = impl Into<String>>,
@@ -486,13 +545,13 @@ impl<S: Send + Sync + 'static> Engine<S> {
         self
     }
 
-    /// Uses a stop handle that was made before.
+    /// Stops this engine with a handle that was made before: see [`StopHandle`].
     pub fn stopped_by(mut self, handle: StopHandle) -> Self {
         self.stop = handle;
         self
     }
 
-    /// Stops the engine from elsewhere in the program.
+    /// Returns a handle that stops the engine from another part of the program.
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()

@@ -1,4 +1,4 @@
-//! Why an engine does not run.
+//! The error of an engine that does not run.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use task_engine_store::error::StoreError;
 
 use crate::admission;
 
-/// Why an engine does not run.
+/// The error of an engine that cannot start, or that cannot go on.
 ///
 /// `Debug` prints the same text as `Display`, so that a `main` that returns it prints
 /// a readable message.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// Two handlers for one class.
+    /// Two handlers were added for one class: remove one of them.
     #[error("class {class} has two handlers: the first at {first}, the second at {second}")]
     TwoHandlers {
         /// The class.
@@ -28,17 +28,19 @@ pub enum EngineError {
         /// Where the second was given.
         second: String,
     },
-    /// A setting that cannot work.
+    /// A setting cannot work: the message names the setting and its limits.
     #[error("{0}")]
     Setting(String),
-    /// A live engine has the name.
+    /// A live engine has the name: stop that engine, or give this one another name.
     #[error(
         "{}. Give this one another name with Engine::instance, or none: then it gets one that is free",
         name_taken(.0)
     )]
     NameTaken(Box<InstanceRow>),
-    /// A dead engine of this name left tasks, and with [`Recovery::Manual`] an
-    /// operator recovers them.
+    /// A dead engine of this name left tasks, and no engine may recover them
+    /// ([`Recovery::Manual`]).
+    ///
+    /// Recover them with the command `task-engine recover`, or use [`Recovery::Auto`].
     #[error(
         "{}\nRecover them with `task-engine recover {}`, or let engines do it: Engine::recovery(Recovery::Auto), the default",
         left_tasks(.holder, .tasks), .holder.name
@@ -49,13 +51,16 @@ pub enum EngineError {
         /// Its tasks.
         tasks: Vec<UnendedAttempt>,
     },
-    /// The store failed.
+    /// The store failed while the engine started, or it ended the session of this engine.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A part of the engine panicked. Its tasks are left to recovery.
+    /// A part of the engine panicked: report this bug, and start the engine again.
+    ///
+    /// Its tasks are left to recovery.
     #[error("the engine broke, which is a bug of Task Engine: {0}")]
     Broken(String),
-    /// The operating system refused something that an engine needs.
+    /// The operating system refused a thread or a handler of signals: check the limits of the
+    /// process.
     #[error("the engine cannot start: {0}")]
     System(#[from] std::io::Error),
 }
@@ -67,8 +72,7 @@ impl fmt::Debug for EngineError {
 }
 
 impl EngineError {
-    /// What happened, without the advice for Rust callers: the command line has its
-    /// own.
+    /// Returns what happened, without the advice for Rust callers: the command line has its own.
     #[doc(hidden)]
     #[must_use]
     pub fn without_advice(&self) -> String {

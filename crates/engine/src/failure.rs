@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use task_engine_core::attempt::{AttemptEnd, RetryAdvice, TaskError};
 use task_engine_core::display::span;
 
-/// Why a task failed. `?` converts any error into one: it is recorded with its
-/// type, its causes and its place, and retried by the rule.
+/// The error of a handler, which says why the task failed and whether it may be retried.
+///
+/// `?` converts any error into one: it is recorded with its type, its causes and its place, and
+/// retried by the rule.
 ///
 /// It does not implement `Error` itself, so that `?` can convert every error.
 ///
@@ -62,7 +64,7 @@ enum FailureTrace {
 }
 
 impl Failure {
-    /// A failure that must not be retried.
+    /// Creates a failure that must not be retried.
     #[must_use]
     #[track_caller]
     pub fn no_retry(error: impl Into<Self>) -> Self {
@@ -71,8 +73,8 @@ impl Failure {
         failure
     }
 
-    /// A failure that is retried after this wait instead of the rule's, if the
-    /// rule still allows a retry.
+    /// Creates a failure that is retried after this wait instead of the rule's, if the rule still
+    /// allows a retry.
     #[must_use]
     #[track_caller]
     pub fn retry_after(error: impl Into<Self>, wait: Duration) -> Self {
@@ -81,10 +83,11 @@ impl Failure {
         failure
     }
 
-    /// Not a failure: postpones the task by this time, and uses no retry. For
-    /// work that cannot be done now, although nothing is wrong: a file that has not
-    /// arrived, a service that is closed at night. For a service that refuses calls
-    /// because there are too many, see [`rate_limited`](Self::rate_limited).
+    /// Postpones the task by this time; this is no failure and uses no retry.
+    ///
+    /// Use it for work that cannot be done now, although nothing is wrong: a file that has not
+    /// arrived, a service that is closed at night. For a service that refuses calls because there
+    /// are too many, see [`rate_limited`](Self::rate_limited).
     ///
     /// The task waits by the database's clock, at most a year, and can be
     /// cancelled meanwhile. The attempt is recorded as `snoozed`; errors, error
@@ -98,7 +101,8 @@ impl Failure {
         Self::snooze_because(time, format!("postponed by {}", span(time)))
     }
 
-    /// The same with a reason, which `why` and `show` print.
+    /// Postpones the task like [`snooze`](Self::snooze), with a reason, which `why` and `show`
+    /// print.
     #[must_use]
     pub fn snooze_because(time: Duration, reason: impl Into<String>) -> Self {
         let mut failure = Self::with_backtrace_lines(TaskError::SNOOZED, reason.into(), Vec::new());
@@ -106,11 +110,13 @@ impl Failure {
         failure
     }
 
-    /// Not a failure: a service refused the call because there were too many, and accepts
-    /// calls again after this time. Postpones the task as [`snooze`](Self::snooze) does, and
-    /// uses no retry. If the task has limits, their keys are closed as well: no task with the
-    /// same keys starts for this time, in any engine. If some of its limits have keys, only
-    /// those are closed.
+    /// Postpones the task because a service accepts its calls only after this time.
+    ///
+    /// The service refused the call because there were too many.
+    ///
+    /// This is no failure and uses no retry, as with [`snooze`](Self::snooze). If the task has
+    /// limits, their keys are closed as well: no task with the same keys starts for this time, in
+    /// any engine. If some of its limits have keys, only those are closed.
     ///
     /// Without limits, it is a snooze. If the store cannot be reached, only this task waits.
     ///
@@ -130,7 +136,8 @@ impl Failure {
         Self::rate_limited_because(retry_after, format!("rate limited for {}", span(retry_after)))
     }
 
-    /// The same with a reason, which `why` and `show` print.
+    /// Postpones the task like [`rate_limited`](Self::rate_limited), with a reason, which `why` and
+    /// `show` print.
     #[must_use]
     pub fn rate_limited_because(retry_after: Duration, reason: impl Into<String>) -> Self {
         let mut failure = Self::snooze_because(retry_after, reason);
@@ -138,7 +145,7 @@ impl Failure {
         failure
     }
 
-    /// A failure with this name and message.
+    /// Creates a failure with a name, which replaces the type of the error, and a message.
     #[must_use]
     #[track_caller]
     pub fn named(exception: impl Into<String>, message: impl Into<String>) -> Self {
@@ -150,21 +157,21 @@ impl Failure {
         }
     }
 
-    /// The same with these lines as its backtrace: for errors of another program.
+    /// Replaces the backtrace with these lines, for errors of another program.
     #[must_use]
     pub fn with_trace(mut self, lines: Vec<String>) -> Self {
         self.trace = Box::new(FailureTrace::Known(lines));
         self
     }
 
-    /// What kind of error: its type, or the name given to [`named`](Self::named).
+    /// Returns the kind of the error: its type, or the name given to [`named`](Self::named).
     #[must_use]
     pub fn exception(&self) -> &str {
         &self.exception
     }
 
-    /// By how long the task is postponed, if this is a
-    /// [`snooze`](Self::snooze) or a [rate limit](Self::rate_limited), and no failure.
+    /// Returns how long the task is postponed, if this is a [`snooze`](Self::snooze) or a [rate
+    /// limit](Self::rate_limited).
     #[must_use]
     pub fn snoozes(&self) -> Option<Duration> {
         match self.kind {
@@ -173,8 +180,8 @@ impl Failure {
         }
     }
 
-    /// For how long the keys of the task's limits are closed, if this is a
-    /// [rate limit](Self::rate_limited).
+    /// Returns how long the keys of the task's limits are closed, if this is a [rate
+    /// limit](Self::rate_limited).
     #[must_use]
     pub fn rate_limited_for(&self) -> Option<Duration> {
         match self.kind {
@@ -183,7 +190,7 @@ impl Failure {
         }
     }
 
-    /// The message, with its causes.
+    /// Returns the message of the error, with its causes.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

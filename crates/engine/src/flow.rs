@@ -20,7 +20,7 @@ use crate::transaction::Transaction;
 /// created, and as many that are added.
 const TASKS_COUNTED_MAX: u32 = 20_000;
 
-/// The tasks of a flow that was created.
+/// The ids of the tasks of a flow that was created.
 ///
 /// ```
 /// # use task_engine::{Flow, TaskEngine, Task, TaskStatus};
@@ -50,7 +50,7 @@ impl FlowTasks {
         Self { correlation_id: created.correlation_id, ids }
     }
 
-    /// The id of the task with this name.
+    /// Returns the id of the task with this name.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<TaskId> {
         self.ids.get(name).copied()
@@ -60,7 +60,7 @@ impl FlowTasks {
 /// The id of the task with this name.
 ///
 /// # Panics
-/// If the flow has no such task.
+/// Panics if the flow has no such task.
 impl Index<&str> for FlowTasks {
     type Output = TaskId;
 
@@ -93,6 +93,10 @@ impl TaskEngine {
     /// println!("task {} loads", created["load"]);
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// Fails with [`CreateError::Flow`](crate::CreateError::Flow) if the flow is invalid, for example
+    /// because tasks wait for each other. No task is created then.
     pub async fn create_flow(&self, flow: impl Into<Flow>) -> Result<FlowTasks, CreateError> {
         let flow = self.prepare_flow(flow)?;
         let created = self.insert_flow(&flow).await?;
@@ -100,8 +104,9 @@ impl TaskEngine {
     }
 
     /// Creates the tasks of a flow in a transaction of the application: see
-    /// [`Create::in_tx`](crate::Create::in_tx). With the PostgreSQL drivers it returns a
-    /// future; with rusqlite, the result itself.
+    /// [`Create::in_tx`](crate::Create::in_tx).
+    ///
+    /// With the PostgreSQL drivers it returns a future; with rusqlite, the result itself.
     ///
     /// Existing tasks that the flow depends on do not start before the transaction ends.
     ///
@@ -125,8 +130,10 @@ impl TaskEngine {
         X::map(created, |created| Ok(FlowTasks::of(names, created?)))
     }
 
-    /// The flow or batch with this correlation id, and how many of its tasks are in which
-    /// status; `None` if none was created with it.
+    /// Returns the flow or batch with this correlation id, with the number of its tasks in each
+    /// status.
+    ///
+    /// Returns `None` if none was created with this correlation id.
     ///
     /// ```no_run
     /// # use task_engine::{FlowState, TaskEngine};
@@ -147,8 +154,9 @@ impl TaskEngine {
         Ok(self.store().flows(&query).await?.into_iter().next())
     }
 
-    /// A flow as it would be created here, for a store or a driver that is called directly:
-    /// checked, with parent, correlation id and span, and with the changes of the hooks.
+    /// Returns a flow as it would be created here, for a store or a driver that is called directly.
+    ///
+    /// It is checked, and has parent, correlation id and span, and the changes of the hooks.
     pub fn prepare_flow(&self, flow: impl Into<Flow>) -> Result<NewFlow, CreateError> {
         self.prepared_flow(flow.into().resolve()?)
     }

@@ -18,9 +18,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::panic::Guarded;
 
-/// Code around every execution of some classes, or of all: it can add to what
-/// the handler sees ([`Context::extensions`]), measure, refuse, and replace the
-/// result or the error.
+/// Code that runs around every execution of some classes, or of all.
+///
+/// It can pass values to the handler ([`Context::extensions`]), measure, refuse, and replace the
+/// result or the error. Add it with [`Engine::hook`](crate::Engine::hook).
 ///
 /// Hooks are given to the engine with [`Engine::hook`](crate::Engine::hook); the
 /// first is the outermost. For each, `before` runs, then `around`, which contains
@@ -54,20 +55,26 @@ use crate::panic::Guarded;
 /// }
 /// ```
 pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
-    /// Its name in errors and logs. Default: the name of its type.
+    /// Returns the name of the hook in errors and logs.
+    ///
+    /// Default: the name of its type.
     fn name(&self) -> Cow<'static, str> {
         let path = std::any::type_name::<Self>();
         let path = path.split('<').next().unwrap_or(path);
         path.rsplit("::").next().unwrap_or(path).into()
     }
 
-    /// How long `before`, `around` (without what is inside of it) and `after`
-    /// may take, each. Code that blocks its thread cannot be stopped by this.
+    /// Returns the time limit of each method of the hook; `around` does not count the time of
+    /// `next`.
+    ///
+    /// Code that blocks its thread cannot be stopped by this.
     fn time_limit(&self) -> Duration {
         Duration::from_secs(10)
     }
 
-    /// Runs before the handler. An error refuses the attempt.
+    /// Runs before the handler.
+    ///
+    /// An error refuses the attempt.
     fn before(&self, cx: &Context<S>) -> impl Future<Output = Result<(), Failure>> + Send {
         let _ = cx;
         async { Ok(()) }
@@ -83,7 +90,9 @@ pub trait Hook<S: Send + Sync + 'static>: Send + Sync + 'static {
         next.run()
     }
 
-    /// Runs after the handler has returned. Its result counts.
+    /// Runs after the handler has returned.
+    ///
+    /// The task ends with the result that this method returns.
     fn after(
         &self,
         cx: &Context<S>,
@@ -197,7 +206,7 @@ pub(crate) fn call_with_hooks<S: Send + Sync + 'static>(
     })
 }
 
-/// What is inside a hook: the hooks that come after it, then the handler.
+/// The rest of an execution, as a hook sees it: the hooks that come after it, then the handler.
 pub struct Next<'a, S> {
     hooks: &'a [Arc<dyn DynHook<S>>],
     cx: &'a Context<S>,
@@ -213,8 +222,10 @@ impl<S> fmt::Debug for Next<'_, S> {
 }
 
 impl<'a, S: Send + Sync + 'static> Next<'a, S> {
-    /// Runs it. A hook that does not call this refuses the attempt, or returns a
-    /// result in the handler's place.
+    /// Runs the hooks that come after this one, then the handler, and returns the result.
+    ///
+    /// A hook that does not call this refuses the attempt with an error, or returns a result in
+    /// place of the handler.
     pub fn run(self) -> impl Future<Output = Result<Json, Failure>> + Send + 'a {
         // Boxed, because hooks contain hooks.
         let inside: HookFuture<'a, Json> = match self.hooks.split_first() {

@@ -1,5 +1,4 @@
-//! Values for [`Hook`]s, and ready-made hooks: metrics, and a time
-//! budget.
+//! Hooks that are ready to use, and the values that hooks pass to handlers.
 //!
 //! There is none for memory, because the memory of tasks in one process cannot be
 //! measured separately.
@@ -19,7 +18,19 @@ pub use crate::hook::Next;
 #[cfg(feature = "metrics")]
 pub use metrics_hook::Metrics;
 
-/// Values that hooks leave for the handler, one of each type. Clones share them.
+/// Values that hooks pass to the handler, at most one of each type.
+///
+/// Clones share them.
+///
+/// ```
+/// use task_engine::hooks::Extensions;
+///
+/// struct Tenant(String);
+///
+/// let values = Extensions::default();
+/// values.insert(Tenant("acme".into()));
+/// assert_eq!(values.get::<Tenant>().unwrap().0, "acme");
+/// ```
 #[derive(Clone, Default)]
 pub struct Extensions(Arc<Mutex<Values>>);
 
@@ -31,7 +42,7 @@ impl Extensions {
         self.values().insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
     }
 
-    /// The value of this type, if there is one.
+    /// Returns the value of this type, if there is one.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let (_, value) = self.values().get(&TypeId::of::<T>())?.clone();
@@ -50,7 +61,7 @@ impl fmt::Debug for Extensions {
     }
 }
 
-/// Warns as soon as an execution takes longer than it should, or fails it.
+/// A hook that warns of executions that take too long, or fails them.
 ///
 /// The timeout of a class is one of its options; a budget is a setting of this engine.
 /// Asynchronous code that exceeds a failing budget is dropped. Blocking code is asked
@@ -114,11 +125,13 @@ mod metrics_hook {
     use crate::failure::Failure;
     use crate::hook::{Hook, Next};
 
-    /// Counts executions (`task_engine_executions_total`) and measures how long they
-    /// take (`task_engine_execution_seconds`), each by `class` and `outcome`:
-    /// `success`, `failure`, `snoozed`, or `interrupted` for executions that were dropped (its
-    /// timeout, a cancel, a stop). How many run is `task_engine_executions_running`,
-    /// by `class`.
+    /// Counts executions (`task_engine_executions_total`) and measures how long they take
+    /// (`task_engine_execution_seconds`).
+    ///
+    /// Both have the labels `class` and `outcome`: `success`, `failure`, `snoozed`, or
+    /// `interrupted` for executions that were dropped by a timeout, a cancel or a stop.
+    ///
+    /// The gauge `task_engine_executions_running` counts the running executions by `class`.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct Metrics;
 

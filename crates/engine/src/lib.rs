@@ -1,5 +1,8 @@
-//! Background tasks for Rust applications, on PostgreSQL or on embedded SQLite:
-//! applications create tasks, engines execute them and record how each attempt ended.
+//! Task Engine runs the background tasks of Rust applications, which are stored in PostgreSQL or
+//! in a file of SQLite.
+//!
+//! An application creates tasks. Engines, in the same process or in others, execute them, retry
+//! them, and record how each attempt ended.
 //!
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
@@ -22,30 +25,63 @@
 //! }
 //! ```
 //!
-//! # What to read next
+//! # Map
 //! | to | see |
 //! |---|---|
-//! | define a task, its retries, timeout, queue and priority | [`Task`], [`TaskOptions`], [`RetryRule`] |
-//! | create tasks: later, unique, many at once, cancel them | [`TaskEngine`], [`NewTask`], [`Unique`] |
-//! | create them inside your own transaction | [`Create::in_tx`], [`TaskEngine::create_many_in`] |
+//! | define a task, its retries, timeout, queue and priority | [`Task`], [`#[derive(Task)]`](derive@Task), [`TaskOptions`], [`RetryRule`] |
+//! | connect to a database, create, read and cancel tasks | [`TaskEngine`] |
+//! | create a task later, in a queue, or with a priority | [`Create`] |
+//! | create a task at most once for each key | [`Create::unique`], [`Unique`], [`Scope`], [`OnConflict`] |
+//! | create many tasks in one call | [`TaskEngine::create_many`], [`NewTask`] |
+//! | create tasks inside your own transaction | [`Create::in_tx`], [`TaskEngine::create_many_in`] |
 //! | run tasks after others: flows and batches | [`Flow`], [`Batch`], [`TaskEngine::create_flow`], [`Context::result_of`] |
-//! | write what a task does: state, log, progress, children, cancellation | [`Context`], [`Failure`] |
-//! | run an engine: workers, queues, recovery, stopping | [`Engine`], [`RunningEngine`] |
+//! | write what a task does: state, log, progress, children, cancellation | [`Context`] |
+//! | fail, retry later, or postpone a task | [`Failure`] |
+//! | run an engine: workers, queues, recovery | [`Engine`] |
+//! | stop an engine | [`StopHandle`], [`RunningEngine`] |
 //! | limit how many run at a time, for each key, and how often they start | [`limit`] |
-//! | run tasks regularly | [`Schedule`] |
-//! | make an effect in your own database happen exactly once | [`complete`] |
-//! | write processes that last for days and survive crashes | [`durable`] |
+//! | run tasks regularly | [`Schedule`], [`Engine::schedule`] |
+//! | make an effect in your own database happen exactly once | [`complete`], [`Context::complete_in`] |
+//! | write processes that last for days and survive crashes | [`durable`], [`Context::step`], [`TaskEngine::signal`] |
 //! | put code around executions, or around creation | [`Hook`], [`hooks`], [`CreationHook`] |
-//! | test it | [`testing`] |
-//! | read tasks back, search, repair | [`Store`], [`store`] |
+//! | test tasks | [`testing`], [`testing::Harness`] |
+//! | export metrics and traces | [`hooks::Metrics`], [`otlp`] |
+//! | read tasks back, search, repair | [`TaskEngine::get`], [`TaskEngine::list`], [`Store`], [`store`] |
+//! | handle errors | [`CreateError`], [`StoreError`], [`EngineError`], [`DependencyError`] |
 //!
 //! Points in time are [`jiff::Timestamp`]s. [`jiff`] is re-exported, so that an application
 //! uses the same version.
 //!
-//! The [guide] explains more: the guarantees when machines fail, operation, the
-//! command line, and the dashboard ([`task-engine-web`]).
+//! # Guide
+//! The [guide] has one topic on a page:
 //!
-//! [guide]: https://github.com/task-engine/task-engine/tree/main/docs
+//! | topic | pages |
+//! |---|---|
+//! | first steps | [start], [recipes] |
+//! | tasks | [writing tasks][writing], [creating tasks][creating], [testing][tests], [retries] |
+//! | engines | [running engines][running], [recovery], [deployment] |
+//! | operation | [finding and changing tasks][commands], [in production][production] |
+//! | design | [how it works][how], [guarantees] when machines fail, [glossary] |
+//!
+//! The dashboard is the crate [`task-engine-web`], the program `task-engine` is the crate
+//! [`task-engine-cli`].
+//!
+//! [guide]: https://github.com/task-engine/task-engine/blob/main/docs/README.md
+//! [start]: https://github.com/task-engine/task-engine/blob/main/docs/start.md
+//! [recipes]: https://github.com/task-engine/task-engine/blob/main/docs/recipes.md
+//! [writing]: https://github.com/task-engine/task-engine/blob/main/docs/writing-tasks.md
+//! [creating]: https://github.com/task-engine/task-engine/blob/main/docs/creating-tasks.md
+//! [tests]: https://github.com/task-engine/task-engine/blob/main/docs/testing.md
+//! [retries]: https://github.com/task-engine/task-engine/blob/main/docs/retries.md
+//! [running]: https://github.com/task-engine/task-engine/blob/main/docs/running.md
+//! [recovery]: https://github.com/task-engine/task-engine/blob/main/docs/recovery.md
+//! [deployment]: https://github.com/task-engine/task-engine/blob/main/docs/deployment.md
+//! [commands]: https://github.com/task-engine/task-engine/blob/main/docs/commands.md
+//! [production]: https://github.com/task-engine/task-engine/blob/main/docs/production.md
+//! [how]: https://github.com/task-engine/task-engine/blob/main/docs/how-it-works.md
+//! [guarantees]: https://github.com/task-engine/task-engine/blob/main/docs/guarantees.md
+//! [glossary]: https://github.com/task-engine/task-engine/blob/main/docs/glossary.md
+//! [`task-engine-cli`]: https://docs.rs/task-engine-cli
 //! [`task-engine-web`]: https://docs.rs/task-engine-web
 //!
 //! # Features
@@ -61,7 +97,7 @@
 //! | `metrics` | | executions and the engine's own work through the facade `metrics`: [`hooks::Metrics`] |
 //! | `otlp` | | executions as spans of OpenTelemetry, and an exporter for them: [`otlp`] |
 //!
-//! Without any of them, it runs on whatever implements [`Store`].
+//! Without features, it works with any implementation of [`Store`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -172,8 +208,7 @@ mod transaction;
 #[cfg(feature = "engine")]
 mod wake_up;
 
-/// Times in signatures: [`Create::at`] and the rows of tasks use
-/// [`Timestamp`](jiff::Timestamp).
+/// The crate jiff, whose [`Timestamp`](jiff::Timestamp) is the type of points in time.
 #[doc(no_inline)]
 pub use jiff;
 
@@ -206,8 +241,9 @@ pub use database_url::DatabaseUrl;
 pub use flow::FlowTasks;
 #[cfg(feature = "postgres")]
 pub use pool::CreationPool;
-/// The types of tasks, attempts, engines, schedules and searches. The root of this
-/// crate exports those that applications use every day.
+/// The types of tasks, attempts, engines, schedules and searches.
+///
+/// The root of this crate exports those that applications use every day.
 #[doc(no_inline)]
 pub use task_engine_core as core;
 #[doc(inline)]
@@ -229,7 +265,7 @@ pub use task_engine_core::task::{
 pub use task_engine_core::unique::{Creation, OnConflict, Scope, Unique};
 #[cfg(feature = "derive")]
 pub use task_engine_macros::Task;
-/// The contract of stores, and its rows.
+/// The contract that stores implement, and its row types.
 #[doc(no_inline)]
 pub use task_engine_store as store;
 pub use task_engine_store::contract::{CancelReport, Store};
@@ -237,11 +273,11 @@ pub use task_engine_store::error::StoreError;
 pub use tasks::TaskEngine;
 pub use transaction::Transaction;
 
-/// Tasks in PostgreSQL.
+/// The store on PostgreSQL.
 #[cfg(feature = "postgres")]
 #[doc(no_inline)]
 pub use task_engine_postgres as postgres;
-/// Tasks in a file of SQLite.
+/// The store in a file of SQLite.
 #[cfg(feature = "sqlite")]
 #[doc(no_inline)]
 pub use task_engine_sqlite as sqlite;

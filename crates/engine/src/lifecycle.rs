@@ -16,10 +16,10 @@ use crate::pools;
 use crate::session::PreparedEngine;
 use crate::stop::{StopHandle, Stopped, on_signals};
 
-/// An engine that runs in the background: see [`Engine::start`].
+/// An engine that runs in the background.
 ///
-/// Dropping it stops the engine as [`stop`](Self::stop) does, but nothing waits for
-/// the running tasks then.
+/// Dropping it stops the engine as [`stop`](Self::stop) does, but then nothing waits for the
+/// running tasks. See [`Engine::start`] for an example.
 #[derive(Debug)]
 #[must_use = "dropping it stops the engine"]
 pub struct RunningEngine {
@@ -30,29 +30,31 @@ pub struct RunningEngine {
 }
 
 impl RunningEngine {
-    /// The name that it registered with.
+    /// Returns the name with which the engine registered.
     #[must_use]
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    /// Stops it after its running tasks have finished. No new task starts.
+    /// Stops the engine after its running tasks have finished.
+    ///
+    /// No new task starts.
     pub fn stop(&self) {
         self.stop.stop();
     }
 
-    /// Stops it at once: running tasks are cancelled and released.
+    /// Stops the engine at once: running tasks are cancelled and released.
     pub fn stop_now(&self) {
         self.stop.stop_now();
     }
 
-    /// Stops it from elsewhere in the program.
+    /// Returns a handle that stops the engine from another part of the program.
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// Waits for its end.
+    /// Waits until the engine has ended, and returns how it ended.
     pub async fn join(mut self) -> Result<Stopped, EngineError> {
         self.ended().await
     }
@@ -75,8 +77,14 @@ impl Drop for RunningEngine {
 }
 
 impl<S: Send + Sync + 'static> Engine<S> {
-    /// Runs until SIGTERM or SIGINT: the first lets running tasks finish, the
-    /// second cancels and releases them. See [`StopHandle::stop_on_signals`].
+    /// Runs the engine until SIGTERM or SIGINT: the first signal lets running tasks finish, the
+    /// second cancels and releases them.
+    ///
+    /// See [`StopHandle::stop_on_signals`].
+    ///
+    /// # Errors
+    /// Fails with an [`EngineError`] if the engine cannot start, and if it cannot go on:
+    /// each variant says why.
     pub async fn run(self) -> Result<Stopped, EngineError> {
         let signals = on_signals(self.stop.clone())?;
         let stopped = self.run_until(std::future::pending()).await;
@@ -84,8 +92,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
         stopped
     }
 
-    /// Runs until `shutdown` completes, or its [`StopHandle`] is used. Then running
-    /// tasks finish. It installs no handlers of signals.
+    /// Runs the engine until `shutdown` completes, or until its [`StopHandle`] is used.
+    ///
+    /// Then running tasks finish. It installs no handlers of signals. Errors are those of
+    /// [`run`](Self::run).
     ///
     /// ```no_run
     /// # async fn example(engine: task_engine::Engine<()>) -> Result<(), Box<dyn std::error::Error>> {
@@ -105,8 +115,10 @@ impl<S: Send + Sync + 'static> Engine<S> {
         engine.ended().await
     }
 
-    /// Starts it in the background. Returns when it has registered and takes tasks, or
-    /// the reason why it does not run.
+    /// Starts the engine in the background.
+    ///
+    /// Returns as soon as the engine has registered and takes tasks. Errors of the start are those
+    /// of [`run`](Self::run); later ones are returned by [`RunningEngine::join`].
     ///
     /// ```
     /// # #[tokio::main]

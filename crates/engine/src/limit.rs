@@ -1,5 +1,8 @@
-//! Limits: how many attempts run at a time, how often they start, in which order, and how
-//! workers are shared among customers. A limit holds for all engines of the database.
+//! Limits say how many attempts run at a time, how often they start, and in which order.
+//!
+//! They also share the workers among customers.
+//!
+//! A limit holds for all engines of the database.
 //!
 //! ```
 //! use std::time::Duration;

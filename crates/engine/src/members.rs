@@ -7,9 +7,12 @@ use crate::context::Context;
 use crate::create::CreateError;
 
 impl<S> Context<S> {
-    /// Creates tasks that all tasks wait for that depend on this one: more members of a batch,
-    /// for example. They are children of this task, and each dependent task depends on them
-    /// under the same condition as on this one. They start at once; this task need not end.
+    /// Creates more tasks beside this one, for which the tasks that depend on this one wait, too.
+    ///
+    /// Use it to add members to a batch, for example.
+    ///
+    /// They are children of this task, and each dependent task depends on them under the same
+    /// condition as on this one. They start at once; this task need not end.
     ///
     /// They are created in one transaction, all or none. An attempt that fails afterwards and
     /// is retried adds them again, unless this is called in a [step](Self::step).
@@ -52,14 +55,16 @@ impl<S> Context<S> {
     }
 }
 
-/// Why members were not added. None of the call was.
+/// The error of [`Context::add_members`]: no task was created.
+///
+/// Return it from the handler, so that the attempt fails and is retried by the rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddMembersError {
-    /// They could not be created.
+    /// The tasks could not be created.
     #[error(transparent)]
     Create(#[from] CreateError),
-    /// No task waits for the running one.
+    /// No task waits for the running one: create the tasks with [`Context::create`].
     #[error(
         "task {task_id} cannot add members: no task that has not started depends on it; create tasks with `cx.create`"
     )]
@@ -67,7 +72,7 @@ pub enum AddMembersError {
         /// The running task.
         task_id: TaskId,
     },
-    /// Recovery has ended the attempt, and another one may run.
+    /// Recovery has ended this attempt, and another one may run: return from the handler.
     #[error("task {task_id} cannot add members: its attempt has been ended by recovery")]
     AttemptOver {
         /// The running task.

@@ -1,10 +1,8 @@
-//! OpenTelemetry: executions are spans under the span that their task was
-//! created in, and tasks are created under the span that their creator is in.
+//! Spans of OpenTelemetry for executions, under the span in which their task was created.
 //!
-//! An application that has a layer of `tracing-opentelemetry` needs nothing
-//! more than this feature: an engine finds the layer by itself, and a program
-//! that only creates tasks calls [`propagate`] once. [`export`] is for programs
-//! that have none.
+//! An application that has a layer of `tracing-opentelemetry` needs nothing more than this feature,
+//! because an engine finds the layer by itself. A program that only creates tasks calls
+//! [`propagate`] once. Programs without such a layer use [`export`].
 //!
 //! The first attempt at a task is a child of the creator's span. A retry may
 //! come hours later, so it begins a trace of its own, with a link to the
@@ -30,9 +28,10 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// From now on every [`TaskEngine`](crate::TaskEngine) of this process creates tasks
-/// under the OpenTelemetry span that its caller is in. Engines call this by
-/// themselves.
+/// Makes every [`TaskEngine`](crate::TaskEngine) of this process store the OpenTelemetry span of
+/// its caller with the tasks that it creates.
+///
+/// Engines call this by themselves.
 pub fn propagate() {
     set_current_span(|| {
         traceparent(&Span::current()).or_else(|| name(Context::current().span().span_context()))
@@ -70,7 +69,7 @@ pub(crate) fn under(span: &Span, creator: Traceparent, is_retry: bool) {
     }
 }
 
-/// Why nothing can be exported.
+/// The error of [`export`]: its exporter cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[error("spans cannot be exported: {0}")]
 pub struct ExportError(String);
@@ -94,8 +93,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of a program waits for its last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A layer for the application's subscriber that exports its spans, to the
-/// collector at this address (`http://localhost:4318` if `None`).
+/// Returns a layer for the application's subscriber that exports its spans to a collector.
+///
+/// Without an address, the collector is at `http://localhost:4318`.
 ///
 /// ```no_run
 /// use tracing_subscriber::prelude::*;
@@ -109,7 +109,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// ```
 ///
 /// # Errors
-/// If the address is none of the web.
+/// Fails if the address is not an HTTP or HTTPS URL.
 pub fn export<S>(
     endpoint: Option<&str>,
     service: &str,

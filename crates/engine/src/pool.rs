@@ -8,8 +8,11 @@ use task_engine_core::unique::Creation;
 use task_engine_postgres::Schema;
 use task_engine_store::contract::StoreFuture;
 
-/// A pool of connections to PostgreSQL: `Pool` of deadpool-postgres, or `PgPool` of sqlx
-/// (feature `sqlx`). See [`TaskEngine::from_pool`](crate::TaskEngine::from_pool).
+/// A pool of connections to PostgreSQL on which tasks are created.
+///
+/// It is `Pool` of deadpool-postgres, or `PgPool` of sqlx (feature `sqlx`).
+///
+/// See [`TaskEngine::from_pool`](crate::TaskEngine::from_pool).
 pub trait CreationPool: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// Creates tasks on a connection of the pool, all or none.
     #[doc(hidden)]

@@ -43,9 +43,11 @@ pub(crate) struct ResultRecorder {
     pub(crate) stopping_since: Option<Instant>,
 }
 
-/// How many are open: attempts that have been claimed and are not recorded yet (when there
-/// are too many, the engine claims no more), or ended tasks whose parents and dependents have
-/// not been looked for.
+/// Counts the open attempts, or the ended tasks whose parents and dependents have not been looked
+/// for.
+///
+/// An attempt is open from its claim until it is recorded. When too many are open, the engine
+/// claims no more.
 #[derive(Debug, Default)]
 pub(crate) struct OpenCount {
     count: AtomicUsize,

@@ -11,10 +11,11 @@ use task_engine_store::contract::StoreFuture;
 const EVERY: Duration = Duration::from_secs(3600);
 const BATCH: u32 = 1000;
 
-/// Removes the tasks that stopped longer than `age` ago (failed and cancelled tasks
-/// stay until an operator removes them), audit entries older than `audit_age`,
-/// flows without tasks, rollups that no chart shows any more, keys of limits that are not in use, and instances
-/// without recorded executions.
+/// Removes the tasks that stopped longer than `age` ago, and audit entries older than `audit_age`.
+///
+/// It also removes flows without tasks, rollups that no chart shows any more, keys of limits that
+/// are not in use, and instances without recorded executions. Failed and cancelled tasks stay until
+/// an operator removes them.
 pub(crate) async fn prune_regularly(
     store: Arc<dyn Store>,
     age: Option<Duration>,

@@ -508,10 +508,11 @@ impl SessionTasks {
         }
     }
 
-    /// Interrupts the attempts of a lost instance, whose results no longer count,
-    /// and waits for them, but not for long: a task that blocks its thread must not
-    /// keep the engine out of service. The recorder goes on by itself, and keeps
-    /// late results as evidence.
+    /// Interrupts the attempts of a lost instance, whose results no longer count, and waits for
+    /// them.
+    ///
+    /// It does not wait for long: a task that blocks its thread must not keep the engine out of
+    /// service. The recorder goes on by itself, and keeps late results as evidence.
     async fn interrupt_lost(
         &mut self,
         end: SessionEnd,

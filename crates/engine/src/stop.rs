@@ -14,8 +14,22 @@ pub(crate) enum Phase {
     Forced,
 }
 
-/// Stops an engine from elsewhere in the program. Clones stop the same one; an
-/// engine that is started after that ends at once.
+/// A handle that stops an engine from another part of the program.
+///
+/// Clones stop the same engine. An engine that is started after a stop ends at once.
+///
+/// ```
+/// # use task_engine::{StopHandle, TaskEngine};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let tasks = TaskEngine::connect("sqlite::memory:").await?;
+/// let stop = StopHandle::new();
+/// let engine = tasks.engine(()).stopped_by(stop.clone()).start().await?;
+/// stop.stop();                              // from any task or thread
+/// let stopped = engine.join().await?;
+/// assert!(!stopped.forced);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     phase: Arc<watch::Sender<Phase>>,
@@ -28,26 +42,30 @@ impl Default for StopHandle {
 }
 
 impl StopHandle {
-    /// A handle for an engine that is yet to be made.
+    /// Creates a handle for an engine that is yet to be made.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From now on, the first SIGTERM or SIGINT stops gracefully, the second at once.
-    /// Later ones do nothing. A program does this before anything else, so that no
-    /// signal is missed: as process 1, one without a handler is ignored.
+    /// Stops the engine when this process receives SIGTERM or SIGINT: after the first gracefully,
+    /// after the second at once.
+    ///
+    /// Later signals do nothing. Call this before anything else, so that no signal is missed: in a
+    /// container, process 1 ignores signals without a handler.
     ///
     /// # Errors
-    /// If the system does not allow listening to signals.
+    /// Fails if the system does not allow listening to signals.
     ///
     /// # Panics
-    /// Outside of a Tokio runtime.
+    /// Panics outside of a Tokio runtime.
     pub fn stop_on_signals(&self) -> std::io::Result<()> {
         on_signals(self.clone()).map(drop)
     }
 
-    /// Stops after the running tasks have finished. No new task starts.
+    /// Stops after the running tasks have finished.
+    ///
+    /// No new task starts.
     pub fn stop(&self) {
         self.advance(Phase::Draining);
     }
@@ -57,20 +75,23 @@ impl StopHandle {
         self.advance(Phase::Forced);
     }
 
-    /// Waits until a stop is requested. For what a program does before its engine
-    /// runs, like connecting to the database.
+    /// Waits until a stop is requested.
+    ///
+    /// A program uses this for what it does before its engine runs, like connecting to the
+    /// database.
     pub async fn requested(&self) {
         self.watch().reached(Phase::Draining).await;
     }
 
-    /// Whether a stop is requested.
+    /// Returns whether a stop is requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.phase.borrow() > Phase::Running
     }
 
-    /// Waits until a stop at once is requested. For a program that runs several engines,
-    /// each with a handle of its own.
+    /// Waits until a stop at once is requested.
+    ///
+    /// A program uses this if it runs several engines, each with a handle of its own.
     pub async fn requested_now(&self) {
         self.watch().reached(Phase::Forced).await;
     }
@@ -108,7 +129,7 @@ impl StopSignal {
     }
 }
 
-/// How an engine ended.
+/// The report of an engine that has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stopped {
@@ -117,6 +138,7 @@ pub struct Stopped {
     /// How many tasks were released, and wait again.
     pub released: usize,
     /// How many endings could not be recorded, because the store was unreachable.
+    ///
     /// Their attempts are left to recovery.
     pub unrecorded: usize,
 }

@@ -1,4 +1,4 @@
-//! For the tests of applications that create and run tasks (feature `testing`).
+//! Runs tasks in the tests of an application, without a server (feature `testing`).
 //!
 //! A [`Harness`] is an engine that runs tasks only when the test asks for it, on an
 //! in-memory database. A test can [perform](Harness::perform) one task,

@@ -10,12 +10,16 @@ use task_engine_store::error::StoreError;
 
 use crate::create::CreateError;
 
-/// A transaction that tasks can be created in ([`Create::in_tx`](crate::Create::in_tx))
-/// and completed in ([`Context::complete_in`](crate::Context::complete_in)): a
-/// `Transaction` of tokio-postgres, of sqlx (with the feature `sqlx`, also a
-/// `PgConnection`), or of rusqlite (also a `Connection`), by reference.
+/// A transaction of the application in which tasks can be created and completed.
+///
+/// Pass a reference to one of these types to [`Create::in_tx`](crate::Create::in_tx) or
+/// [`Context::complete_in`](crate::Context::complete_in):
+///
+/// - `Transaction` of tokio-postgres;
+/// - `Transaction` or `PgConnection` of sqlx (feature `sqlx`);
+/// - `Transaction` or `Connection` of rusqlite.
 pub trait Transaction: sealed::Sealed + Sized {
-    /// What the calls return: a future of a `T`, or the `T` itself, as the driver works.
+    /// The type that the calls return: a future of a `T`, or for rusqlite the `T` itself.
     type Answer<T: Send + 'static>;
 
     /// Creates tasks, if they could be prepared.

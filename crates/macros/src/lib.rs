@@ -1,4 +1,4 @@
-//! The derive macro of Task Engine.
+//! The derive macro of Task Engine, which makes a type a task class.
 //!
 //! **Applications do not add this crate**: [`task-engine`] exports the macro beside the trait,
 //! so that `use task_engine::Task;` brings both.
@@ -15,7 +15,7 @@ mod suggest;
 
 use proc_macro::TokenStream;
 
-/// Makes a struct or an enum a task class: its fields are the parameters that are stored.
+/// Makes a struct or an enum a task class, whose fields are the parameters that are stored.
 ///
 /// ```
 /// # extern crate task_engine_core as task_engine;

@@ -1,5 +1,6 @@
-//! Definitions in JSON: of a task, and of a flow. The HTTP API and the command line read the
-//! same, with the same errors.
+//! Definitions in JSON: of a task, and of a flow.
+//!
+//! The HTTP API and the command line read the same, with the same errors.
 
 mod flow;
 
@@ -33,7 +34,9 @@ pub const TASK_FIELDS: [&str; 13] = [
     "limits",
 ];
 
-/// The task of an object with these fields. Those that it does not have count as missing.
+/// Returns the task of an object with these fields.
+///
+/// Those that it does not have count as missing.
 pub fn task(object: &Object<'_>) -> Result<NewTask, InvalidField> {
     task_with_wait(object, "after")
 }
@@ -143,7 +146,7 @@ fn retry(object: &Object<'_>) -> Result<Option<RetryOverride>, InvalidField> {
     Ok(Some(own))
 }
 
-/// `2026-12-24T18:00:00Z`, or with another offset.
+/// Parses a time like `2026-12-24T18:00:00Z`, also with another offset.
 pub fn time(text: &str) -> Result<Timestamp, String> {
     let time: Timestamp = text
         .trim()

@@ -14,14 +14,16 @@ use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::redaction::{self, RedactedTask};
 use crate::report::{OperationOutcome, OperationReport, TaskOutcome};
 
-/// What became of a signal.
+/// The outcome of a signal.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignalOutcome {
     /// The task.
     pub task_id: TaskId,
     /// The signal.
     pub name: String,
-    /// What happened to it. Never [`SignalStatus::NotFound`]: that is an error.
+    /// What happened to it.
+    ///
+    /// Never [`SignalStatus::NotFound`]: that is an error.
     pub status: SignalStatus,
     /// The report, with a sentence.
     #[serde(flatten)]
@@ -29,8 +31,9 @@ pub struct SignalOutcome {
 }
 
 impl Operator {
-    /// Sends a signal to a task. A refused one is an outcome, not an error: see
-    /// [`SignalStatus::is_accepted`].
+    /// Sends a signal to a task.
+    ///
+    /// A refused one is an outcome, not an error: see [`SignalStatus::is_accepted`].
     pub async fn signal(
         &self,
         target: &SignalTarget,
@@ -102,8 +105,9 @@ impl Operator {
         Ok(task.steps(&*self.store).await?)
     }
 
-    /// Creates a task again, with the steps that it recorded before this one. They are not
-    /// executed again.
+    /// Creates a task again, with the steps that it recorded before this one.
+    ///
+    /// They are not executed again.
     pub async fn rerun_from(
         &self,
         id: TaskId,

@@ -21,7 +21,7 @@ use task_engine_store::error::StoreError;
 /// The hours of a group's trend.
 pub const HOURS: usize = 12;
 
-/// How many failures are read by default.
+/// The number of failures that are read by default.
 pub const LIMIT: u32 = 5_000;
 /// The time limit of the search: longer than usual, for more exact counts.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,8 +37,9 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Finds tasks with an error that match a filter. A filter without a status selects
-    /// failed tasks.
+    /// Finds tasks with an error that match a filter.
+    ///
+    /// A filter without a status selects failed tasks.
     pub async fn find(
         store: &dyn Store,
         filter: Filter,
@@ -58,13 +59,13 @@ impl Failures {
         Ok(Self { found, total })
     }
 
-    /// Whether there may be more tasks: then all counts are of the newest ones, a sample.
+    /// Returns whether there may be more tasks: then all counts are of the newest ones, a sample.
     #[must_use]
     pub fn is_sample(&self) -> bool {
         self.found.next.is_some()
     }
 
-    /// The groups of these tasks.
+    /// Returns the groups of these tasks.
     #[must_use]
     pub fn groups(&self) -> Vec<ErrorGroup> {
         groups(&self.found)
@@ -98,7 +99,7 @@ pub struct ErrorGroup {
     statuses: Vec<TaskStatus>,
 }
 
-/// The groups of the found tasks, the largest first; of equal ones, the newest first.
+/// Returns the groups of the found tasks, the largest first; of equal ones, the newest first.
 #[must_use]
 pub fn groups(found: &SearchPage) -> Vec<ErrorGroup> {
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -148,13 +149,13 @@ impl ErrorGroup {
         }
     }
 
-    /// A stable name of the error: sixteen hexadecimal digits.
+    /// Returns a stable name of the error: sixteen hexadecimal digits.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Whether a task belongs to this group.
+    /// Returns whether a task belongs to this group.
     #[must_use]
     pub fn contains(&self, task: &FoundTask) -> bool {
         task.row.error.as_ref().is_some_and(|error| {
@@ -164,8 +165,9 @@ impl ErrorGroup {
         })
     }
 
-    /// The narrowest filter that matches all tasks of this group. It may match others;
-    /// [`Self::contains`] excludes them.
+    /// Returns the narrowest filter that matches all tasks of this group.
+    ///
+    /// It may match others; [`Self::contains`] excludes them.
     #[must_use]
     pub fn filter(&self) -> Filter {
         let filter = Filter::default()

@@ -18,7 +18,7 @@ use task_engine_core::task::TaskId;
 
 use crate::operator::OperationError;
 
-/// An invalid field.
+/// The error of an invalid field of a request, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidField {
@@ -29,7 +29,7 @@ pub struct InvalidField {
 }
 
 impl InvalidField {
-    /// The error of the field at this pointer.
+    /// Returns the error of the field at this pointer.
     #[must_use]
     pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self { pointer: pointer.into(), message: message.into() }
@@ -76,12 +76,12 @@ impl<'de> Deserialize<'de> for RawFields<'de> {
 }
 
 impl<'a> Object<'a> {
-    /// The object of a JSON text; other fields than these are refused.
+    /// Reads the object of a JSON text; other fields than these are refused.
     pub fn of_text(text: &'a str, known: &[&str]) -> Result<Self, InvalidField> {
         Self::read(parse(text)?, String::new(), known)
     }
 
-    /// An object at this pointer; other fields than these are refused.
+    /// Creates an object at this pointer; other fields than these are refused.
     pub fn read(
         value: &'a RawValue,
         pointer: String,
@@ -110,7 +110,7 @@ impl<'a> Object<'a> {
         Ok(Self { pointer, fields })
     }
 
-    /// The fields of an object whose names are free, each with its name, pointer and value.
+    /// Returns the fields of an object whose names are free, each with its name, pointer and value.
     pub fn entries(
         &self,
         name: &str,
@@ -134,31 +134,31 @@ impl<'a> Object<'a> {
         Ok(fields.into_iter().map(entry).collect())
     }
 
-    /// Its pointer.
+    /// Returns its pointer.
     #[must_use]
     pub fn pointer(&self) -> &str {
         &self.pointer
     }
 
-    /// The error of a field.
+    /// Returns the error of a field.
     pub fn invalid(&self, name: &str, why: impl fmt::Display) -> InvalidField {
         let why = why.to_string();
         let end = if why.ends_with(['.', '?']) { "" } else { "." };
         InvalidField::new(format!("{}/{name}", self.pointer), format!("{name}: {why}{end}"))
     }
 
-    /// A field; `null` counts as missing.
+    /// Reads a field; `null` counts as missing.
     pub fn raw(&self, name: &str) -> Option<&'a RawValue> {
         let found = self.fields.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| *value).filter(|value| value.get() != "null")
     }
 
-    /// The error of a field with another type.
+    /// Returns the error of a field with another type.
     pub fn mismatch(&self, name: &str, expected: &str, found: &RawValue) -> InvalidField {
         self.invalid(name, format!("expected {expected}, found {}", kind(found)))
     }
 
-    /// A string.
+    /// Reads a string.
     pub fn text(&self, name: &str) -> Result<Option<String>, InvalidField> {
         let read = |value: &RawValue| match kind(value) {
             // `RawValue` accepts lone surrogates, strings do not.
@@ -170,7 +170,7 @@ impl<'a> Object<'a> {
         self.raw(name).map(read).transpose()
     }
 
-    /// The reason, for the audit.
+    /// Reads the reason, for the audit.
     pub fn reason(&self) -> Result<Option<String>, InvalidField> {
         let reason = self.text("reason")?.map(|reason| reason.trim().to_owned());
         let reason = reason.filter(|reason| !reason.is_empty());
@@ -186,12 +186,12 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A string that must be there.
+    /// Reads a string that must be there.
     pub fn required_text(&self, name: &str) -> Result<String, InvalidField> {
         self.text(name)?.ok_or_else(|| self.invalid(name, "the field is missing"))
     }
 
-    /// A string that is parsed further.
+    /// Reads a string that is parsed further.
     pub fn parsed<T, E: fmt::Display>(
         &self,
         name: &str,
@@ -201,7 +201,7 @@ impl<'a> Object<'a> {
         text.map(|text| parse(&text).map_err(|why| self.invalid(name, why))).transpose()
     }
 
-    /// A whole number.
+    /// Reads a whole number.
     pub fn whole<T: TryFrom<i64>>(
         &self,
         name: &str,
@@ -214,7 +214,7 @@ impl<'a> Object<'a> {
         self.raw(name).map(read).transpose()
     }
 
-    /// A number within these bounds.
+    /// Reads a number within these bounds.
     pub fn number(&self, name: &str, from: f64, to: f64) -> Result<Option<f64>, InvalidField> {
         let read = |value: &RawValue| {
             let number: Option<f64> = value.get().parse().ok();
@@ -224,7 +224,7 @@ impl<'a> Object<'a> {
         self.raw(name).map(read).transpose()
     }
 
-    /// A boolean; false if it is missing.
+    /// Reads a boolean; false if it is missing.
     pub fn boolean(&self, name: &str) -> Result<bool, InvalidField> {
         match self.raw(name) {
             None => Ok(false),
@@ -233,7 +233,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A JSON object as it is.
+    /// Reads a JSON object as it is.
     pub fn json_object(&self, name: &str) -> Result<Option<Json>, InvalidField> {
         let read = |value: &RawValue| {
             Json::parse_object(value.get()).map_err(|bad| self.invalid(name, bad))
@@ -241,7 +241,7 @@ impl<'a> Object<'a> {
         self.raw(name).map(read).transpose()
     }
 
-    /// An object in it.
+    /// Reads an object in it.
     pub fn object(&self, name: &str, known: &[&str]) -> Result<Option<Self>, InvalidField> {
         let read = |value| Self::read(value, format!("{}/{name}", self.pointer), known);
         self.raw(name).map(read).transpose()
@@ -260,7 +260,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A JSON value.
+/// Reads a JSON value.
 pub fn parse(text: &str) -> Result<&RawValue, InvalidField> {
     serde_json::from_str(text)
         .map_err(|why| InvalidField::new("", format!("The text is not JSON: {why}.")))
@@ -272,13 +272,13 @@ fn given_twice(pointer: &str, name: &str) -> InvalidField {
     InvalidField::new(pointer, format!("The field {short:?} is given twice."))
 }
 
-/// The values of a list; `None` if it is not a list.
+/// Reads the values of a list; `None` if it is not a list.
 #[must_use]
 pub fn list(value: &RawValue) -> Option<Vec<&RawValue>> {
     if kind(value) == "a list" { serde_json::from_str(value.get()).ok() } else { None }
 }
 
-/// The type of a value.
+/// Returns the type of a value.
 #[must_use]
 pub fn kind(value: &RawValue) -> &'static str {
     match value.get().as_bytes().first() {
@@ -291,13 +291,13 @@ pub fn kind(value: &RawValue) -> &'static str {
     }
 }
 
-/// As a token of a JSON pointer.
+/// Returns a name as a token of a JSON pointer.
 #[must_use]
 pub fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// The end of a sentence: `; did you mean …?`, or the known names.
+/// Returns the end of a sentence: `; did you mean …?`, or the known names.
 #[must_use]
 pub fn did_you_mean(name: &str, known: &[&str]) -> String {
     // `task_class` for `class`.

@@ -25,17 +25,17 @@ use crate::operator::OperationError;
 use crate::redaction;
 use crate::search::Search;
 
-/// So many tasks of a flow are read at most: as many as one may have when it is created.
+/// The most tasks of a flow that are read: as many as one may have when it is created.
 pub const TASKS_READ_MAX: usize = 10_000;
-/// So many dependencies of a flow are read at most.
+/// The most dependencies of a flow that are read.
 pub const DEPENDENCIES_READ_MAX: usize = 100_000;
-/// So many tasks of each flow are counted in lists.
+/// The most tasks of each flow that are counted in lists.
 pub const TASKS_COUNTED_MAX: u32 = 1_000;
-/// So many blocked tasks are counted.
+/// The most blocked tasks that are counted.
 pub const BLOCKED_COUNTED_MAX: u32 = 10_000;
-/// So many dependencies of one task are read to explain it.
+/// The most dependencies of one task that are read to explain it.
 pub const TASK_DEPENDENCIES_MAX: u32 = 10_000;
-/// So many dependencies of a task, and so many dependents, are shown with it.
+/// The most dependencies of a task, and the most dependents, that are shown with it.
 pub const TASK_RELATIONS_SHOWN: u32 = 100;
 
 const PAGE: u32 = 500;
@@ -79,7 +79,7 @@ pub async fn list(
     Ok(FlowsPage { flows, next })
 }
 
-/// The stored row of a flow, if it was created as such.
+/// Returns the stored row of a flow, if it was created as such.
 pub async fn find(store: &dyn Store, correlation_id: &str) -> Result<Option<FlowRow>, StoreError> {
     let query = FlowsQuery {
         correlation_id: Some(correlation_id.to_owned()),
@@ -108,7 +108,7 @@ pub struct FlowDetails {
 }
 
 impl FlowDetails {
-    /// How many of its tasks are in which status.
+    /// Returns how many of its tasks are in which status.
     #[must_use]
     pub fn counts(&self) -> FlowCounts {
         let mut counts = FlowCounts { and_more: self.and_more, ..FlowCounts::default() };
@@ -118,7 +118,7 @@ impl FlowDetails {
         counts
     }
 
-    /// Its state.
+    /// Returns its state.
     #[must_use]
     pub fn state(&self) -> FlowState {
         self.counts().state()
@@ -143,8 +143,9 @@ fn not_needed(task: &FlowTask) -> bool {
     task.row.error.as_ref().is_some_and(|error| error.exception == TaskError::NOT_NEEDED)
 }
 
-/// Reads up to `limit` tasks of a flow, oldest first, with their dependencies. `None` if no
-/// task has this correlation id.
+/// Reads up to `limit` tasks of a flow, oldest first, with their dependencies.
+///
+/// `None` if no task has this correlation id.
 pub async fn read(
     store: &dyn Store,
     correlation_id: &str,
@@ -182,7 +183,7 @@ pub async fn read(
     }))
 }
 
-/// What these tasks depend on, in bounded statements; `limit` rows at most.
+/// Returns what these tasks depend on, in bounded statements; `limit` rows at most.
 pub async fn dependencies(
     store: &dyn Store,
     tasks: &[TaskId],
@@ -266,7 +267,7 @@ impl TaskRelations {
         })
     }
 
-    /// Whether it depends on no task, and no task on it.
+    /// Returns whether it depends on no task, and no task on it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dependencies.is_empty() && self.dependents.is_empty()
@@ -276,8 +277,9 @@ impl TaskRelations {
 /// The time limit of the search for dependents.
 const DEPENDENTS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Marks the tasks of a flow with their creator, and records which of their parameters are
-/// secret. Placeholders of hidden secrets are refused by the caller.
+/// Marks the tasks of a flow with their creator, and records which of their parameters are secret.
+///
+/// Placeholders of hidden secrets are refused by the caller.
 pub fn prepare(
     flow: &mut NewFlow,
     creator: Option<&str>,
@@ -306,7 +308,7 @@ pub struct FlowReport {
 }
 
 impl FlowReport {
-    /// What was created of this flow.
+    /// Creates the report of a created flow.
     #[must_use]
     pub fn of(flow: &NewFlow, created: &CreatedFlow) -> Self {
         let names = flow.tasks.iter().map(|task| task.name.clone());

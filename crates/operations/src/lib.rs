@@ -1,5 +1,11 @@
-//! The operations: one implementation for the command line, the pages of the
+//! The operations of operators: one implementation for the command line, the pages of the
 //! dashboard and the HTTP API.
+//!
+//! **Applications do not add this crate**: [`task-engine`] is the crate for them. It is for
+//! programs that operate tasks with an audit log, like the crates `task-engine-web` and
+//! `task-engine-cli`.
+//!
+//! [`task-engine`]: https://docs.rs/task-engine
 //!
 //! # Map
 //! - [`operator`]: the actor of operations, and their audit;
@@ -9,8 +15,8 @@
 //! - [`flows`]: flows as graphs;
 //! - [`schemas`]: parameters that do not fit the schema of their class;
 //! - [`search`], [`errors`]: finding tasks;
-//! - [`stats`], [`why`], [`checks`]: statistics, why a task does not run, and what is wrong;
-//! - [`redaction`]: what is shown of tasks that have secrets.
+//! - [`stats`], [`why`], [`checks`]: statistics, why a task does not run, and checks of the database;
+//! - [`redaction`]: how tasks with secrets are shown.
 
 pub mod checks;
 pub mod definition;

@@ -22,13 +22,16 @@ pub use usage::{
 };
 pub(crate) use usage::{UsageFacts, closing, key_wait, next_start_at};
 
-/// What to change of a limit. Options that are not named stay as they are; a new limit has
-/// only the named ones.
+/// The changes of a limit.
+///
+/// Options that are not named stay as they are; a new limit has only the named ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LimitEdit {
     /// Which tasks a new limit applies to; by default, tasks that name it.
     pub target: Option<LimitTarget>,
-    /// The parameter of its keys. `Some(None)` removes it; so for the others.
+    /// The parameter of its keys.
+    ///
+    /// `Some(None)` removes it; so for the others.
     pub key: Option<Option<String>>,
     /// The most running attempts.
     pub max: Option<Option<u32>>,
@@ -40,7 +43,9 @@ pub struct LimitEdit {
     pub in_order: Option<bool>,
     /// Whether to begin without weights.
     pub without_weights: bool,
-    /// The weights of keys. A weight of 1 is the default.
+    /// The weights of keys.
+    ///
+    /// A weight of 1 is the default.
     pub weights: Vec<(String, u32)>,
 }
 
@@ -60,7 +65,7 @@ impl LimitEdit {
         }
     }
 
-    /// Whether it names no option.
+    /// Returns whether it names no option.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         Self { target: None, ..self.clone() } == Self::default()
@@ -113,8 +118,9 @@ impl LimitEdit {
 }
 
 impl Operator {
-    /// Adds a limit, or changes its options. It applies to every claim from now on; running
-    /// attempts count, and continue.
+    /// Adds a limit, or changes its options.
+    ///
+    /// It applies to every claim from now on; running attempts count, and continue.
     pub async fn set_limit(
         &self,
         name: &str,
@@ -149,7 +155,9 @@ impl Operator {
         self.audited(audited, work).await
     }
 
-    /// Removes a limit. If engines declare it, the declared options apply again.
+    /// Removes a limit.
+    ///
+    /// If engines declare it, the declared options apply again.
     pub async fn clear_limit(&self, name: &str) -> Result<OperationReport, OperationError> {
         let row = find(&*self.store, name).await?;
         if row.declared.is_some() && !row.set_by_operator {
@@ -192,7 +200,7 @@ impl Operator {
     }
 }
 
-/// The limit of this name.
+/// Returns the limit of this name.
 pub async fn find(store: &dyn Store, name: &str) -> Result<LimitRow, OperationError> {
     let mut rows = store.limits().await?;
     match rows.iter().position(|row| row.limit.name == name) {

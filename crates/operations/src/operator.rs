@@ -30,17 +30,19 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// An actor of this name and role.
+    /// Creates an actor of this name and role.
     #[must_use]
     pub fn new(name: impl Into<String>, role: Role) -> Self {
         Self { name: name.into(), role }
     }
 }
 
-/// Performs operations for one actor. Each method is one operation; see the modules
-/// [`tasks`](crate::tasks), [`durable`](crate::durable), [`queues`](crate::queues),
-/// [`limits`](crate::limits), [`schedules`](crate::schedules),
-/// [`recover`](crate::recover), [`tokens`](crate::tokens) and [`prune`](crate::prune).
+/// Performs operations for one actor.
+///
+/// Each method is one operation; see the modules [`tasks`](crate::tasks),
+/// [`durable`](crate::durable), [`queues`](crate::queues), [`limits`](crate::limits),
+/// [`schedules`](crate::schedules), [`recover`](crate::recover), [`tokens`](crate::tokens) and
+/// [`prune`](crate::prune).
 #[derive(Debug, Clone)]
 pub struct Operator {
     pub(crate) store: Arc<dyn Store>,
@@ -58,11 +60,13 @@ pub struct AuditedOperation {
     detail: Value,
 }
 
-/// Why an operation was not done, or not all of it.
+/// The error of an operation that was not done, or not completely.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The request is wrong. Nothing was changed.
+    /// The request is invalid: change the field that the message names.
+    ///
+    /// Nothing was changed.
     #[error("{message}")]
     Invalid {
         /// The wrong field as a JSON pointer, like `/parameters/to`; empty for the whole.
@@ -70,7 +74,9 @@ pub enum OperationError {
         /// What is wrong.
         message: String,
     },
-    /// Parameters do not fit the schema of their class. Nothing was changed.
+    /// Parameters do not fit the schema of their class.
+    ///
+    /// Nothing was changed.
     #[error("{invalid}")]
     Parameters {
         /// What is wrong first, as a JSON pointer in the request.
@@ -78,13 +84,19 @@ pub enum OperationError {
         /// What is wrong.
         invalid: InvalidParameters,
     },
-    /// The actor may not do this. Nothing was changed.
+    /// The actor may not do this.
+    ///
+    /// Nothing was changed.
     #[error("{0}")]
     Forbidden(String),
-    /// The target does not exist. Nothing was changed.
+    /// The target does not exist.
+    ///
+    /// Nothing was changed.
     #[error("{0}")]
     NotFound(String),
-    /// The target is in another state. Nothing was changed.
+    /// The target is in another state.
+    ///
+    /// Nothing was changed.
     #[error("{0}")]
     Conflict(String),
     /// An idempotency key was used before for another request.
@@ -96,7 +108,7 @@ pub enum OperationError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Some of it was done, and then it failed.
+    /// The operation failed after some of its batches were done: the report lists them.
     #[error("failed after {} of {}: {cause}", .report.total(), .report.total() + *.left as u64)]
     Partial {
         /// What was done before.
@@ -109,12 +121,12 @@ pub enum OperationError {
 }
 
 impl OperationError {
-    /// The request as a whole is wrong.
+    /// Creates the error of a request that is invalid as a whole.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::Invalid { pointer: String::new(), message: message.into() }
     }
 
-    /// A placeholder for a secret where there is none, in the parameters at `pointer`.
+    /// Creates a placeholder for a secret where there is none, in the parameters at `pointer`.
     #[must_use]
     pub fn placeholder(pointer: &str, found: &UnexpectedPlaceholder) -> Self {
         Self::Invalid { pointer: format!("{pointer}{}", found.pointer), message: found.to_string() }
@@ -143,12 +155,14 @@ impl OperationError {
 }
 
 impl AuditedOperation {
-    /// An action like `tasks.retry`, and its target: a task, a filter, a name.
+    /// Creates an action like `tasks.retry`, and its target: a task, a filter, a name.
     pub fn new(action: &'static str, target: impl Into<String>) -> Self {
         Self { action, target: target.into(), detail: json!({}) }
     }
 
-    /// Facts that the target does not contain. Never parameters: they may be secret.
+    /// Facts that the target does not contain.
+    ///
+    /// Never parameters: they may be secret.
     #[must_use]
     pub fn detail(mut self, detail: Value) -> Self {
         self.detail = detail;
@@ -170,7 +184,7 @@ impl Operator {
         self
     }
 
-    /// The actor.
+    /// Returns the actor.
     #[must_use]
     pub fn actor(&self) -> &Actor {
         &self.actor

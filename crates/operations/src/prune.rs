@@ -13,13 +13,13 @@ use crate::tasks::ProgressCallback;
 /// So many are deleted in one transaction.
 const BATCH: u32 = 1000;
 
-/// The tasks that `prune` deletes, as text.
+/// Returns the tasks that `prune` deletes, as text.
 #[must_use]
 pub fn old_tasks_text(status: TaskStatus, age: Duration) -> String {
     format!("{status} tasks that ended at least {} ago", span(age))
 }
 
-/// The same for the audit.
+/// Returns the entries of the audit log that `prune` deletes, as text.
 #[must_use]
 pub fn old_entries_text(age: Duration) -> String {
     format!("audit entries that are at least {} old", span(age))

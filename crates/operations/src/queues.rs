@@ -9,8 +9,9 @@ use crate::operator::{AuditedOperation, OperationError, Operator};
 use crate::report::{OperationOutcome, OperationReport};
 
 impl Operator {
-    /// Lets engines take no more tasks of a queue, known or not. The reason is that of the
-    /// operator.
+    /// Lets engines take no more tasks of a queue, known or not.
+    ///
+    /// The reason is that of the operator.
     pub async fn pause_queue(&self, name: &str) -> Result<OperationReport, OperationError> {
         let pause = QueuePause::new(name, self.reason.clone()).map_err(|invalid| {
             OperationError::Invalid { pointer: "/reason".to_owned(), message: invalid.to_string() }
@@ -45,7 +46,7 @@ impl Operator {
     }
 }
 
-/// Whether a queue has tasks, or a live engine that serves it.
+/// Returns whether a queue has tasks, or a live engine that serves it.
 pub async fn is_known(store: &dyn Store, name: &str) -> Result<bool, StoreError> {
     let has_tasks = |queue: &QueueRow| {
         queue.name == name && queue.due.counted + queue.later.counted + queue.running > 0

@@ -21,8 +21,9 @@ const PROGRAMS_END_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Operator {
-    /// Declares all dead instances of a name lost, and reclaims their tasks. A live instance is
-    /// left alone.
+    /// Declares all dead instances of a name lost, and reclaims their tasks.
+    ///
+    /// A live instance is left alone.
     pub async fn recover(&self, name: &str) -> Result<OperationReport, OperationError> {
         let instances = wait_for_programs(&*self.store, name).await?;
         if instances.is_empty() {

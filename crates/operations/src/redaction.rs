@@ -42,7 +42,7 @@ impl Deref for RedactedTask {
 }
 
 impl RedactedTask {
-    /// The task without its secrets.
+    /// Returns the task without its secrets.
     #[must_use]
     pub fn new(mut task: TaskDetails, secrets: &Secrets) -> Self {
         let redactor = secrets.redactor_of(&task);
@@ -71,7 +71,7 @@ impl RedactedTask {
         Ok((why, task))
     }
 
-    /// Whether something was left out.
+    /// Returns whether something was left out.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         !self.redactor.is_empty()
@@ -96,8 +96,9 @@ impl RedactedTask {
     }
 }
 
-/// The filter as this role may use it. The answers to `params.password~a` would reveal a
-/// secret letter by letter.
+/// Returns the filter as this role may use it.
+///
+/// The answers to `params.password~a` would reveal a secret letter by letter.
 pub fn allowed_filter(
     filter: Filter,
     role: Role,
@@ -130,8 +131,9 @@ pub fn allowed_filter(
     Ok(filter.and(Filter::without_secrets()))
 }
 
-/// New tasks that record which of their parameters are secret, so that they stay so when no
-/// engine is known that declares it.
+/// Returns new tasks that record which of their parameters are secret.
+///
+/// So they stay secret when no known engine declares it.
 pub fn name_secrets(tasks: &[NewTask], secrets: &Secrets) -> Result<Vec<NewTask>, OperationError> {
     let named = tasks.iter().map(|task| task.clone().secret(&secrets.of_class(&task.class)));
     named.collect::<Result<_, _>>().map_err(|invalid| OperationError::invalid(invalid.to_string()))
@@ -148,8 +150,8 @@ pub fn check_placeholders(
         .map_err(|found| OperationError::placeholder(pointer, &found))
 }
 
-/// The edit of a task that was shown without its secrets: placeholders in new parameters become
-/// what is stored.
+/// Returns the edit of a task that was shown without its secrets: placeholders in new parameters
+/// become what is stored.
 pub fn restore_secrets(
     edit: Edit,
     task: &TaskDetails,

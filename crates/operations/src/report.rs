@@ -13,7 +13,7 @@ pub(crate) const TASK_IDS_AUDITED_MAX: usize = 100;
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $name:ident $token:literal $kind:ident $one:literal $(, $many:literal)?;)*) => {
-        /// What became of one task, queue, limit, schedule or token: a closed list.
+        /// The outcome for one task, queue, limit, schedule or token, of a closed list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum OperationOutcome { $($(#[$doc])* $name,)* }
@@ -22,13 +22,13 @@ macro_rules! outcomes {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The token in reports and in the audit.
+            /// Returns the token in reports and in the audit.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $token,)* }
             }
 
-            /// The same for people: what follows "task 7" in a sentence.
+            /// Returns the text for people, which follows "task 7" in a sentence.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $one,)* }
@@ -39,7 +39,7 @@ macro_rules! outcomes {
                 match self { $(Self::$name => outcomes!(@many $($many)?),)* }
             }
 
-            /// Whether something was changed.
+            /// Returns whether something was changed.
             #[must_use]
             pub const fn kind(self) -> OutcomeKind {
                 match self { $(Self::$name => OutcomeKind::$kind,)* }
@@ -181,14 +181,15 @@ outcomes! {
 }
 
 impl OperationOutcome {
-    /// The outcome of this token.
+    /// Returns the outcome of this token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|outcome| outcome.as_str() == token)
     }
 
-    /// How many tasks had this outcome, like "3 tasks were cancelled". Without a number if it
-    /// is not about tasks.
+    /// Returns how many tasks had this outcome, like "3 tasks were cancelled".
+    ///
+    /// Without a number if it is not about tasks.
     #[must_use]
     pub fn counted(self, number: u64) -> String {
         self.counted_as("task", number)
@@ -207,7 +208,7 @@ impl Serialize for OperationOutcome {
     }
 }
 
-/// What became of one task of a bulk operation.
+/// The outcome for one task of a bulk operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskOutcome {
     /// The task.
@@ -218,14 +219,16 @@ pub struct TaskOutcome {
     pub created: Option<TaskId>,
 }
 
-/// What an operation did.
+/// The report of an operation.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct OperationReport {
     /// The entry of the audit that says so.
     pub audit_id: i64,
     /// How many had which outcome.
     pub counts: BTreeMap<OperationOutcome, u64>,
-    /// The same as a sentence. An operation that can say more than its counts sets it.
+    /// The same as a sentence.
+    ///
+    /// An operation that can say more than its counts sets it.
     pub message: String,
     /// The tasks that were created or recovered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -242,7 +245,7 @@ pub struct OperationReport {
 }
 
 impl OperationReport {
-    /// One outcome, without tasks.
+    /// Creates a report of one outcome, without tasks.
     #[must_use]
     pub fn of(outcome: OperationOutcome) -> Self {
         Self { counts: BTreeMap::from([(outcome, 1)]), ..Self::default() }
@@ -259,20 +262,20 @@ impl OperationReport {
         self.tasks.push(task);
     }
 
-    /// Whether this outcome is among them.
+    /// Returns whether this outcome is among them.
     #[must_use]
     pub fn has(&self, outcome: OperationOutcome) -> bool {
         self.counts.contains_key(&outcome)
     }
 
-    /// How many outcomes there are.
+    /// Returns how many outcomes there are.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 }
 
-/// An entry of the audit as a sentence.
+/// Returns an entry of the audit as a sentence.
 #[must_use]
 pub fn audit_sentence(entry: &AuditEntry) -> String {
     let detail: serde_json::Value = entry.detail.decode().unwrap_or_default();

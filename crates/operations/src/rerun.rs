@@ -135,9 +135,10 @@ impl TasksToRerun {
         self.dependencies.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Leaves out tasks that would be cancelled as soon as they are created, because a task
-    /// that is not created again did not end as they need; and so on for those that depend on
-    /// them.
+    /// Leaves out tasks that would be cancelled as soon as they are created, because a task that is
+    /// not created again did not end as they need.
+    ///
+    /// The same applies to the tasks that depend on them.
     fn skip_cancelled(&mut self, report: &mut OperationReport) {
         loop {
             let open: Vec<TaskId> = self.open.keys().copied().collect();

@@ -32,8 +32,9 @@ impl Operator {
         self.audited(audited, work).await
     }
 
-    /// Changes a schedule: `change` makes the new definition of the stored one. Placeholders in
-    /// new parameters become the stored secrets.
+    /// Changes a schedule: `change` makes the new definition of the stored one.
+    ///
+    /// Placeholders in new parameters become the stored secrets.
     pub async fn set_schedule(
         &self,
         name: &str,
@@ -58,7 +59,9 @@ impl Operator {
         self.audited(audited, work).await
     }
 
-    /// Stops a schedule from firing until it is resumed. The reason is that of the operator.
+    /// Stops a schedule from firing until it is resumed.
+    ///
+    /// The reason is that of the operator.
     pub async fn pause_schedule(&self, name: &str) -> Result<OperationReport, OperationError> {
         self.schedule(name).await?;
         let work = async {
@@ -115,7 +118,7 @@ impl Operator {
     }
 }
 
-/// The outcome of creating one task.
+/// Returns the outcome of creating one task.
 #[must_use]
 pub fn creation_outcome(creation: &Creation) -> OperationOutcome {
     match creation {

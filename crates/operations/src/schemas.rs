@@ -4,7 +4,7 @@
 //! something. Creation by SQL and in Rust does not: it works without an engine, and in a
 //! transaction.
 //!
-//! A schema comes from a worker, so it may be anything: a `$ref` to another document is never
+//! A schema comes from a worker, so it may be anything. A `$ref` to another document is never
 //! fetched, patterns have a limit of steps, and a schema that cannot be used is no schema.
 
 mod complexity;
@@ -26,7 +26,7 @@ use task_engine_core::task::NewTask;
 
 use crate::operator::{OperationError, Operator};
 
-/// Parameters that fit no schema of their class.
+/// The error of parameters that fit no schema of their class.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("class {class} does not accept these parameters: {why}")]
 pub struct InvalidParameters {
@@ -52,7 +52,7 @@ pub struct PublishedSchema {
 }
 
 impl PublishedSchema {
-    /// Why the schema cannot be used, if it cannot.
+    /// Returns why the schema cannot be used, if it cannot.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         compiled(&self.schema).as_ref().as_ref().err().cloned()
@@ -60,7 +60,9 @@ impl PublishedSchema {
 }
 
 impl Schemas {
-    /// The schemas of the live ones of these engines. The newest engine comes first.
+    /// Returns the schemas of the live ones of these engines.
+    ///
+    /// The newest engine comes first.
     #[must_use]
     pub fn of(engines: &[InstanceRow]) -> Self {
         let mut classes: BTreeMap<String, Vec<PublishedSchema>> = BTreeMap::new();
@@ -80,25 +82,25 @@ impl Schemas {
         Self(classes)
     }
 
-    /// The classes that have schemas.
+    /// Returns the classes that have schemas.
     pub fn classes(&self) -> impl Iterator<Item = (&str, &[PublishedSchema])> {
         self.0.iter().map(|(class, schemas)| (class.as_str(), schemas.as_slice()))
     }
 
-    /// The schemas of a class; several during a deployment.
+    /// Returns the schemas of a class; several during a deployment.
     #[must_use]
     pub fn of_class(&self, class: &str) -> &[PublishedSchema] {
         self.0.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// The newest schema of a class that can be used.
+    /// Returns the newest schema of a class that can be used.
     #[must_use]
     pub fn newest(&self, class: &str) -> Option<&Schema> {
         let usable = self.of_class(class).iter().find(|one| one.error().is_none());
         usable.map(|one| &one.schema)
     }
 
-    /// Why schemas of a class cannot be used, as sentences.
+    /// Returns why schemas of a class cannot be used, as sentences.
     #[must_use]
     pub fn warnings(&self, class: &str) -> Vec<String> {
         let unusable = self.of_class(class).iter().filter_map(|one| Some((one.error()?, one)));
@@ -109,13 +111,16 @@ impl Schemas {
         unusable.map(sentence).collect()
     }
 
-    /// Checks the parameters of a new task. They must fit one of the schemas: during a
-    /// deployment, engines of both versions are alive.
+    /// Checks the parameters of a new task.
+    ///
+    /// They must fit one of the schemas: during a deployment, engines of both versions are alive.
     pub fn check_task(&self, task: &NewTask, secrets: &Secrets) -> Result<(), InvalidParameters> {
         self.check(&task.class, &task.parameters, &task.context, secrets)
     }
 
-    /// Checks parameters. The context may name further secrets, which the error does not show.
+    /// Checks parameters.
+    ///
+    /// The context may name further secrets, which the error does not show.
     pub fn check(
         &self,
         class: &str,
@@ -148,7 +153,9 @@ impl Schemas {
 }
 
 impl Operator {
-    /// Whether parameters are checked by the schemas of classes. They are by default.
+    /// Sets whether parameters are checked by the schemas of classes.
+    ///
+    /// They are by default.
     #[must_use]
     pub fn checking_parameters(mut self, check: bool) -> Self {
         self.checks_parameters = check;
@@ -182,7 +189,7 @@ impl Operator {
 }
 
 impl InvalidParameters {
-    /// The error of a request; `pointer` is the task in it.
+    /// Returns the error of a request; `pointer` is the task in it.
     #[must_use]
     pub fn at(self, pointer: &str) -> OperationError {
         OperationError::Parameters {

@@ -33,7 +33,9 @@ const STEP_ROWS_WITH_LOOKUP: u32 = 1_000;
 const STEP_TASKS: u32 = 500;
 /// Whole tasks read in a step if their JSON is needed, which may be large.
 const STEP_TASKS_WITH_JSON: u32 = 100;
-/// The time limit of one page. The caller continues where the page ended.
+/// The time limit of one page.
+///
+/// The caller continues where the page ended.
 pub const TIMEOUT: Duration = Duration::from_millis(150);
 /// The factor of the time limit while no task was found.
 const TIMEOUT_FACTOR_IF_EMPTY: u32 = 6;
@@ -47,8 +49,9 @@ pub struct Search {
     pub before: Option<TaskId>,
     /// The most to return.
     pub limit: u32,
-    /// No step starts after this time, or six times this while no task was found. There is
-    /// at least one step.
+    /// No step starts after this time, or six times this while no task was found.
+    ///
+    /// There is at least one step.
     pub timeout: Duration,
 }
 

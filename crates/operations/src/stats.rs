@@ -1,5 +1,6 @@
-//! Statistics of the current activity. All of it is read by keys and up to limits, however
-//! much history there is.
+//! Statistics of the current activity.
+//!
+//! All of it is read by keys and up to limits, however much history there is.
 //!
 //! There is no index by the time of an end, because it would make every task more
 //! expensive. Recent endings are read near the ids of tasks that run or are next: tasks
@@ -45,10 +46,14 @@ pub struct ClassStats {
     pub last_error: Option<String>,
 }
 
-/// Recent statistics by class, counted by engines. Only the errors are a sample.
+/// Recent statistics by class, counted by engines.
+///
+/// Only the errors are a sample.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RecentStats {
-    /// The length of the period in seconds. It starts with a whole minute.
+    /// The length of the period in seconds.
+    ///
+    /// It starts with a whole minute.
     pub secs: f64,
     /// Attempts that ended.
     pub ended: u64,
@@ -65,7 +70,9 @@ pub struct RecentStats {
 }
 
 impl RecentStats {
-    /// Sums the minutes of the last `period`. `endings` have the last error of a class.
+    /// Sums the minutes of the last `period`.
+    ///
+    /// `endings` have the last error of a class.
     #[must_use]
     pub fn of(
         rollups: &[RollupRow],
@@ -191,8 +198,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl Stats {
-    /// Combines rows of a store. `rollups` are those of the last hour; `endings` have the
-    /// last errors.
+    /// Combines rows of a store.
+    ///
+    /// `rollups` are those of the last hour; `endings` have the last errors.
     #[must_use]
     pub fn of(
         activity: &Activity,

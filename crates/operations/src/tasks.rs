@@ -1,9 +1,9 @@
 //! Operations on tasks: retry, cancel, rerun and delete of many; edit and reveal of one.
 //!
-//! A bulk operation is one path for the command line, the pages and the HTTP API: a
-//! [`Selection`] is found ([`Operator::find`]), shown if a user is to confirm it, and applied
-//! in batches ([`Operator::apply`]). Each batch is one step for the store, whole or not at all:
-//! if one fails, those before it are done, reported and audited.
+//! A bulk operation is one path for the command line, the pages and the HTTP API. A [`Selection`]
+//! is found ([`Operator::find`]), shown if a user is to confirm it, and applied in batches
+//! ([`Operator::apply`]). Each batch is one step for the store, whole or not at all: if one fails,
+//! those before it are done, reported and audited.
 //!
 //! | operation | a filter without a status selects | why |
 //! |---|---|---|
@@ -43,21 +43,21 @@ pub enum TaskOperation {
     Delete,
 }
 
-/// Which tasks an operation is about.
+/// The tasks that an operation is about.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selection {
     /// These.
     Ids(Vec<TaskId>),
-    /// Those that match.
+    /// The tasks that match this filter.
     Filter(Filter),
 }
 
 /// One HTTP request changes no more tasks than this.
 pub const REQUEST_TASKS_MAX: usize = 10_000;
-/// So many tasks are changed in one step.
+/// The most tasks that are changed in one step.
 pub const BATCH: usize = 200;
 
-/// How tasks are looked for.
+/// The options of a search for tasks.
 #[derive(Clone, Copy)]
 pub struct FindOptions<'a> {
     /// No more tasks than this, the newest first.
@@ -84,7 +84,7 @@ impl std::fmt::Debug for FindOptions<'_> {
 }
 
 impl FindOptions<'_> {
-    /// As many as one request may change, with ten to be shown.
+    /// Creates options for as many tasks as one request may change, ten of which are shown.
     #[must_use]
     pub fn of_request() -> Self {
         Self { limit: REQUEST_TASKS_MAX, sample: 10, timeout: None, progress: &|_| {} }
@@ -110,7 +110,7 @@ pub struct SelectedTasks {
 }
 
 impl SelectedTasks {
-    /// These tasks, each once, whether they exist or not.
+    /// Creates a selection of these tasks, each once, whether they exist or not.
     #[must_use]
     pub fn of_ids(ids: &[TaskId]) -> Self {
         const NAMED_MAX: usize = 50;
@@ -129,10 +129,10 @@ impl SelectedTasks {
 }
 
 impl TaskOperation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 4] = [Self::Retry, Self::Cancel, Self::Rerun, Self::Delete];
 
-    /// `retry`, `cancel`, `rerun` or `delete`.
+    /// Returns the name of the operation: `retry`, `cancel`, `rerun` or `delete`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -143,13 +143,13 @@ impl TaskOperation {
         }
     }
 
-    /// The operation of this name.
+    /// Returns the operation of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.as_str() == name)
     }
 
-    /// Its name in the audit.
+    /// Returns its name in the audit.
     #[must_use]
     pub const fn action(self) -> &'static str {
         match self {
@@ -160,13 +160,13 @@ impl TaskOperation {
         }
     }
 
-    /// The role that it needs.
+    /// Returns the role that it needs.
     #[must_use]
     pub fn needs(self) -> Role {
         if self == Self::Delete { Role::Admin } else { Role::Operator }
     }
 
-    /// The statuses that a filter selects if it names none.
+    /// Returns the statuses that a filter selects if it names none.
     #[must_use]
     pub const fn default_statuses(self) -> &'static [TaskStatus] {
         use TaskStatus::{Cancelled, Failed, Running, Stopped, Waiting};
@@ -177,7 +177,7 @@ impl TaskOperation {
         }
     }
 
-    /// What to know before it is confirmed.
+    /// Returns what to know before it is confirmed.
     #[must_use]
     pub const fn consequence(self) -> &'static str {
         match self {
@@ -196,7 +196,7 @@ impl TaskOperation {
         }
     }
 
-    /// A filter with the default statuses, if it names none.
+    /// Returns a filter with the default statuses, if it names none.
     #[must_use]
     pub fn selected_by(self, filter: Filter) -> Filter {
         if filter.has_status() { filter } else { filter.and_status(self.default_statuses()) }
@@ -261,8 +261,9 @@ impl Operator {
         }
     }
 
-    /// Does it to the tasks of a selection, without asking. Ids are not looked for first: one
-    /// that does not exist is counted as such.
+    /// Does it to the tasks of a selection, without asking.
+    ///
+    /// Ids are not looked for first: one that does not exist is counted as such.
     pub async fn change_tasks(
         &self,
         operation: TaskOperation,
@@ -332,7 +333,9 @@ impl Operator {
         self.audited(audited, work).await
     }
 
-    /// Changes a waiting task. Placeholders in new parameters become the stored secrets.
+    /// Changes a waiting task.
+    ///
+    /// Placeholders in new parameters become the stored secrets.
     pub async fn edit(&self, id: TaskId, edit: Edit) -> Result<OperationReport, OperationError> {
         let task = redaction::task(&*self.store, id).await?;
         if task.row.status != TaskStatus::Waiting {

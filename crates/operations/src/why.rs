@@ -1,6 +1,6 @@
-//! Why a task does not run: facts in, reasons out, the most important reason first.
-//! [`why`] reads the facts; [`sentences::reason`] has the text
-//! of a reason.
+//! Explains why a task does not run: it turns facts into reasons, the most important first.
+//!
+//! [`why`] reads the facts; [`sentences::reason`] has the text of a reason.
 
 mod gather;
 pub mod sentences;
@@ -132,7 +132,7 @@ pub struct FailedDependency {
     pub status: Option<TaskStatus>,
 }
 
-/// What a task requires of an engine.
+/// The requirements of a task to an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Requirements<'a> {
     /// A handler for this class.
@@ -401,7 +401,9 @@ pub(crate) fn queue_position_query(
     query
 }
 
-/// The reasons for the status of a task, the most important first. Never empty.
+/// Returns the reasons for the status of a task, the most important first.
+///
+/// Never empty.
 #[must_use]
 pub fn reasons(facts: &TaskFacts<'_>) -> Vec<Reason> {
     match facts.task.row.status {
@@ -580,7 +582,7 @@ fn retries(facts: &TaskFacts<'_>) -> Option<u32> {
     Some(rule.retry.with(&own).maximum)
 }
 
-/// Why no live engine would ever take such a task, if so.
+/// Returns why no live engine would ever take such a task, if so.
 #[must_use]
 pub fn no_candidate(required: Requirements<'_>, engines: &[InstanceRow]) -> Option<Reason> {
     let alive: Vec<_> = engines.iter().filter(|engine| engine.is_alive()).collect();

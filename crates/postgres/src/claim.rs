@@ -34,9 +34,8 @@
 //! | `Present`, none open | stays, also through short pauses of work |
 //! | `Present`, busy for longer than [`BUSY_AFTER`] | `remove_if_busy` → `Absent` |
 //!
-//! An engine with several worker pools has a claimer for each, with a registration of its
-//! own: it names queues and classes, so that a pool for rare tasks does not make all other
-//! creators notify.
+//! An engine with several worker pools has a claimer for each, with a registration of its own. It
+//! names queues and classes, so that a pool for rare tasks does not make all other creators notify.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

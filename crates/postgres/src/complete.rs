@@ -30,9 +30,10 @@ const LOCK_CLAIMS: &str = statement(SQL, "lock_claims");
 pub(crate) const ATTEMPT_OVER: &str = "TE001";
 
 impl Schema {
-    /// Completes a task in a transaction of the application's own, with
-    /// tokio-postgres: it is done if that commits, and never was if not. Call it
-    /// last: until the commit, no other transaction can end the attempt.
+    /// Completes a task in a transaction of tokio-postgres: the task ends if the transaction
+    /// commits.
+    ///
+    /// Call it last: until the commit, no other transaction can end the attempt.
     ///
     /// After an error the transaction is aborted, and can only be rolled back.
     /// [`StoreError::AttemptOver`]: the attempt has been ended otherwise.
@@ -65,8 +66,7 @@ impl Schema {
         }
     }
 
-    /// Completes a task in a transaction of the application's own, with sqlx: as
-    /// [`Schema::complete_in`].
+    /// Completes a task like [`Schema::complete_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn complete_in_sqlx(
         &self,

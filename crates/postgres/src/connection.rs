@@ -309,10 +309,9 @@ impl Connections {
         self.discards.send_modify(|count| *count += 1);
     }
 
-    /// Closes connections that are not in use, once the server has done all that
-    /// was sent on them. A transaction that was dropped is rolled back by a
-    /// message without a reply; a process that ends before the server has
-    /// got it would leave an error in the server's log.
+    /// Closes connections that are not in use, once the server has done all that was sent on them.
+    /// A transaction that was dropped is rolled back by a message without a reply. A process that
+    /// ends before the server has got it would leave an error in the server's log.
     pub(crate) async fn close(&self) {
         for ConnectionPool { pool, .. } in [&self.work, &self.lifeline] {
             let finished = async {

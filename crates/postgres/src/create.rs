@@ -53,10 +53,10 @@ impl StoreInner {
 }
 
 impl Schema {
-    /// Creates tasks in a transaction of the application's own, with
-    /// tokio-postgres: they are there, and engines are woken, when it commits.
-    /// Applications use `Create::in_tx` of the crate `task-engine`, which also runs
-    /// creation hooks.
+    /// Creates tasks in a transaction of tokio-postgres: they exist, and engines are woken, when it
+    /// commits.
+    ///
+    /// Applications use `Create::in_tx` of the crate `task-engine`, which also runs creation hooks.
     pub async fn create_in(
         &self,
         transaction: &impl GenericClient,
@@ -66,12 +66,13 @@ impl Schema {
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// The same, and tells what became of each: of those that are unique, some
-    /// may be there already. Such a task does not start before the transaction
-    /// ends, so that it sees what the transaction has written; nor does anybody
-    /// else create with that key. Two transactions that use the same keys in a
-    /// different order may deadlock: one of them is to be repeated
-    /// ([`StoreError::is_temporary`]). Use all keys in one call to avoid it.
+    /// Creates tasks like [`Schema::create_in`], and returns for each whether it was created: a
+    /// unique task may exist already.
+    ///
+    /// Such a task does not start before the transaction ends, so that it sees what the transaction
+    /// has written. Until then, no other transaction can create a task with that key. Two
+    /// transactions that use the same keys in a different order may deadlock: repeat the one that
+    /// fails ([`StoreError::is_temporary`]). Use all keys in one call to avoid it.
     pub async fn create_each_in(
         &self,
         transaction: &impl GenericClient,
@@ -128,9 +129,11 @@ impl Schema {
         Ok(creations)
     }
 
-    /// Creates tasks in a transaction of the application's own, with sqlx 0.9. An
-    /// application with another version of sqlx calls the SQL function
-    /// `task_engine.create_task` in its transaction.
+    /// Creates tasks in a transaction of sqlx 0.9: they exist, and engines are woken, when it
+    /// commits.
+    ///
+    /// An application with another version of sqlx calls the SQL function `task_engine.create_task`
+    /// in its transaction.
     #[cfg(feature = "sqlx")]
     pub async fn create_in_sqlx(
         &self,
@@ -141,7 +144,7 @@ impl Schema {
         Ok(creations.into_iter().map(Creation::id).collect())
     }
 
-    /// As [`Schema::create_each_in`], with sqlx.
+    /// Creates tasks like [`Schema::create_each_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn create_each_in_sqlx(
         &self,

@@ -15,8 +15,10 @@ use crate::schema::Schema;
 const CREATED: &str = statement(include_str!("../sql/testing/created.sql"), "created");
 
 impl Schema {
-    /// The tasks of a class that this transaction has created, oldest first, with
-    /// tokio-postgres. Outside of a transaction nothing is uncommitted.
+    /// Returns the tasks of a class that this transaction has created, oldest first, with
+    /// tokio-postgres.
+    ///
+    /// Outside of a transaction nothing is uncommitted.
     pub async fn created_in(
         &self,
         transaction: &impl GenericClient,
@@ -37,7 +39,7 @@ impl Schema {
         Ok(rows.iter().map(|row| created(row).into()).collect())
     }
 
-    /// The same with sqlx.
+    /// Returns the tasks of a class that this transaction has created, oldest first, with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn created_in_sqlx(
         &self,

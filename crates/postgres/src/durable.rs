@@ -311,8 +311,8 @@ impl<'a> StepColumns<'a> {
 }
 
 impl Schema {
-    /// Records a step in a transaction of the application's own, with tokio-postgres: its
-    /// effects and the record commit together.
+    /// Records a step in a transaction of tokio-postgres, so that its effects and the record commit
+    /// together.
     ///
     /// After an error the transaction is aborted. [`StoreError::AttemptOver`]: the attempt
     /// has been ended otherwise.
@@ -347,7 +347,7 @@ impl Schema {
         }
     }
 
-    /// As [`Schema::record_step_in`], with sqlx.
+    /// Records a step like [`Schema::record_step_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn record_step_in_sqlx(
         &self,

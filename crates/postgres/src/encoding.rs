@@ -1,8 +1,7 @@
 //! Only databases in UTF8 hold every task.
 //!
-//! In another encoding a task may contain text that cannot be sent to an engine,
-//! and SQL_ASCII holds bytes that are no text at all: one such task would keep
-//! engines from all others.
+//! In another encoding a task may contain text that cannot be sent to an engine, and SQL_ASCII
+//! holds bytes that are no text at all. One such task would keep engines from all others.
 
 use task_engine_store::error::StoreError;
 use tokio_postgres::{Client, SimpleQueryMessage};

@@ -86,9 +86,10 @@ pub(crate) fn is_invalid_data(code: &str) -> bool {
     matches!(&code[..2], "22" | "23" | "54")
 }
 
-/// Whether a row that cannot be read may be why a statement that reads tasks has
-/// failed: the server could not print a value within its limits, its memory or
-/// its time, or found it damaged.
+/// Whether a statement that reads tasks may have failed because of a row that cannot be read.
+///
+/// The server could not print a value within its limits, its memory or its time, or found it
+/// damaged.
 pub(crate) fn may_be_unreadable_row(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         matches!(&code.code()[..2], "22" | "54" | "XX")

@@ -1,11 +1,11 @@
 //! How statements are sent: on a connection of the pool or in a transaction, with a name or
 //! without.
 //!
-//! A connection of PostgreSQL's own keeps what is set and prepared on it. Behind
-//! a pooler that gives each transaction another connection, nothing of that
-//! lasts, and a name may be another program's. There a statement has no name and
-//! is a transaction with its own settings: its beginning, the statement and its
-//! end are sent together, so that it is still one way to the server and back.
+//! A connection of PostgreSQL's own keeps what is set and prepared on it. Behind a pooler that
+//! gives each transaction another connection, nothing of that lasts, and a name may be another
+//! program's. There a statement has no name and is a transaction with its own settings. Its
+//! beginning, the statement and its end are sent together, so that it is still one way to the
+//! server and back.
 
 use std::collections::HashMap;
 use std::future::Future;

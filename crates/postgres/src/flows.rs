@@ -204,9 +204,11 @@ enum MembersStep {
 }
 
 impl Schema {
-    /// Creates the tasks of a flow, all or none, in a transaction of the application's own,
-    /// with tokio-postgres: they are there, and engines are woken, when it commits. Existing
-    /// tasks that they depend on are locked until then, and do not start before.
+    /// Creates the tasks of a flow, all or none, in a transaction of tokio-postgres.
+    ///
+    /// They exist, and engines are woken, when it commits.
+    ///
+    /// Existing tasks that they depend on are locked until then, and do not start before.
     pub async fn create_flow_in(
         &self,
         transaction: &impl GenericClient,
@@ -219,7 +221,7 @@ impl Schema {
         Ok(created_flow(&rows.map_err(|e| flow_error(&e))?))
     }
 
-    /// As [`Schema::create_flow_in`], with sqlx.
+    /// Creates a flow like [`Schema::create_flow_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn create_flow_in_sqlx(
         &self,

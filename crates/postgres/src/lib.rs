@@ -1,9 +1,13 @@
-//! Task Engine's ledger on PostgreSQL, in a schema of its own.
+//! The store of Task Engine on PostgreSQL, in a schema of its own.
 //!
-//! Applications have this crate as `task_engine::postgres`, and need it rarely:
-//! `TaskEngine::connect(url)` opens a store, and `tasks.create(task).in_tx(&transaction)`
-//! creates a task in a transaction of tokio-postgres or sqlx. This is what it does, for
-//! programs that only have this crate:
+//! **Applications do not add this crate**: [`task-engine`] exports it as `task_engine::postgres`.
+//! They need it rarely: `TaskEngine::connect(url)` opens a store, and
+//! `tasks.create(task).in_tx(&transaction)` creates a task in a transaction of tokio-postgres or
+//! sqlx.
+//!
+//! [`task-engine`]: https://docs.rs/task-engine
+//!
+//! This example does both without `task-engine`:
 //!
 //! ```no_run
 //! # mod task_engine { pub use task_engine_core::*; pub use task_engine_postgres as postgres; }
@@ -113,15 +117,15 @@ mod value;
 pub use schema::Schema;
 pub use store::PgStore;
 
-/// The driver, so that an application uses the version that this crate uses.
+/// The driver tokio-postgres, in the version that this crate uses.
 #[doc(no_inline)]
 pub use tokio_postgres;
 
-/// The pool, for the same reason.
+/// The pool of connections, in the version that this crate uses.
 #[doc(no_inline)]
 pub use deadpool_postgres;
 
-/// The same for sqlx.
+/// The driver sqlx, in the version that this crate uses.
 #[cfg(feature = "sqlx")]
 #[doc(no_inline)]
 pub use sqlx;

@@ -5,8 +5,9 @@ use std::fmt;
 
 use task_engine_store::error::StoreError;
 
-/// The schema that holds the tables: `task_engine`, unless an application
-/// keeps several apart in one database.
+/// The schema that holds the tables, `task_engine` by default.
+///
+/// With several schemas, one database holds several sets of tasks.
 ///
 /// The statements in `sql/` are written for the default schema, so that they
 /// can be read and outcome as they are; for another one the name is replaced.
@@ -30,7 +31,7 @@ impl fmt::Display for Schema {
 }
 
 impl Schema {
-    /// A schema by its name: lower-case letters, digits and `_`, at most 40.
+    /// Creates a schema by its name: lower-case letters, digits and `_`, at most 40.
     pub fn named(name: &str) -> Result<Self, StoreError> {
         let fine = (1..=40).contains(&name.len())
             && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
@@ -44,7 +45,7 @@ impl Schema {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

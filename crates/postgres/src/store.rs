@@ -13,7 +13,20 @@ use crate::connection::{Connections, Connector, Purpose};
 use crate::failover::WalWatch;
 use crate::schema::Schema;
 
-/// Tasks in PostgreSQL. Cheap to clone.
+/// A store of tasks in PostgreSQL.
+///
+/// It is cheap to clone. Applications use `TaskEngine::connect` unless they choose the schema.
+///
+/// ```no_run
+/// # mod task_engine { pub use task_engine_postgres as postgres; }
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use task_engine::postgres::{PgStore, Schema};
+///
+/// let url = "postgres://app@localhost/shop";
+/// let store = PgStore::connect_schema(url, Schema::named("shop_tasks")?).await?;
+/// // let tasks = TaskEngine::new(store);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PgStore {
     pub(crate) inner: Arc<StoreInner>,
@@ -41,23 +54,29 @@ impl Drop for IoRuntime {
 }
 
 impl PgStore {
-    /// Connects, in the default schema, and checks that the server answers.
+    /// Connects to PostgreSQL with the tables in the schema `task_engine`, and checks that the
+    /// server answers.
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Refused`] if the URL is wrong or the server refuses the user, and
+    /// with [`StoreError::Unavailable`] if the server cannot be reached.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_schema(url, Schema::default()).await
     }
 
-    /// Connects, with the tables in another schema.
+    /// Connects to PostgreSQL with the tables in this schema.
     pub async fn connect_schema(url: &str, schema: Schema) -> Result<Self, StoreError> {
         Self::connect_for(url, schema, Purpose::Work).await
     }
 
-    /// Connects for reading, like a dashboard: with few connections, and a limit of five
-    /// seconds for each statement.
+    /// Connects to PostgreSQL for reading, as a dashboard does.
+    ///
+    /// It opens few connections, and each statement may take five seconds.
     pub async fn connect_to_watch(url: &str, schema: Schema) -> Result<Self, StoreError> {
         Self::connect_for(url, schema, Purpose::Watch).await
     }
 
-    /// A store that connects when it is first used.
+    /// Creates a store that connects when it is first used.
     pub fn connect_lazily(url: &str) -> Result<Self, StoreError> {
         Self::open(url, Schema::default(), Purpose::Work)
     }
@@ -91,7 +110,8 @@ impl PgStore {
         Box::pin(self.inner.with_time_limit(limit, call))
     }
 
-    /// The schema of the tables, for creation in a transaction of one's own.
+    /// Returns the schema of the tables, whose methods create tasks in transactions of the
+    /// application.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.inner.schema

@@ -417,8 +417,10 @@ impl From<SendError> for StoreError {
 }
 
 impl Schema {
-    /// Sends a signal in a transaction of the application's own, with tokio-postgres: the
-    /// task receives it when the transaction commits. The task is locked until then.
+    /// Sends a signal in a transaction of tokio-postgres: the task receives it when the transaction
+    /// commits.
+    ///
+    /// The task is locked until then.
     pub async fn signal_in(
         &self,
         transaction: &impl GenericClient,
@@ -455,7 +457,7 @@ impl Schema {
         Ok(rows.first().map_or(NOT_FOUND, |row| report(row.get("task_id"), row.get("status"))))
     }
 
-    /// As [`Schema::signal_in`], with sqlx.
+    /// Sends a signal like [`Schema::signal_in`], with sqlx.
     #[cfg(feature = "sqlx")]
     pub async fn signal_in_sqlx(
         &self,

@@ -35,8 +35,10 @@ const PRUNE_CANDIDATES: &str =
 const PRUNE_LOCK_TASKS: &str = statement(include_str!("../sql/engine/retention.sql"), "lock_tasks");
 const PRUNE: &str = statement(include_str!("../sql/engine/retention.sql"), "prune");
 
-/// A task that is found nowhere so often does not exist; one that is found waiting so often,
-/// and then is not, moves too fast.
+/// How often a task is looked for.
+///
+/// A task that is never found does not exist. One that is found waiting so often, and then is not,
+/// moves too fast.
 const LOOKS_MAX: u32 = 100;
 /// The most tasks that are deleted in one transaction.
 const DELETE_TASKS_MAX: usize = 1000;

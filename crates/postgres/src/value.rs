@@ -1,7 +1,8 @@
-//! Values as they are stored, read so that none of them can stop a reader: a text
-//! that is not UTF-8 is shown with the bad bytes replaced, a time beyond the
-//! calendar as the nearest one. The tables refuse such values; a damaged page, or
-//! an operator without constraints, does not ask them.
+//! Reads stored values so that no damaged one stops a reader.
+//!
+//! A text that is not UTF-8 is shown with the bad bytes replaced, a time beyond the calendar as the
+//! nearest one. The tables refuse such values, but a damaged page or an operator without
+//! constraints can bring them in.
 
 use std::error::Error;
 

@@ -22,8 +22,10 @@ pub(crate) fn clock_offset(db: &Connection) -> i64 {
 }
 
 impl SqliteStore {
-    /// Moves the clock of this database on: what was to happen until then is due.
-    /// Engines look at once. It does not go back, and stays in the file.
+    /// Moves the clock of this database forward.
+    ///
+    /// Engines look for due tasks at once. The clock does not go back, and the change stays in the
+    /// file.
     ///
     /// An `INSERT` into the view `task_engine_tasks` still has the machine's
     /// time, which is in the past of this one.

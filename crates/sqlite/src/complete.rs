@@ -12,14 +12,14 @@ use crate::error::JobError;
 use crate::record::{Recorded, record_one, sweep_cancel_requests};
 use crate::savepoint::{in_savepoint, lock, roll_back};
 
-/// Completes a task inside a transaction of the application's own: it is done if
-/// that commits, and never was if it rolls back. A [`rusqlite::Transaction`] on
-/// the store's file can be passed as it is. Call it last: no other transaction can write
-/// to the file until the transaction ends.
+/// Completes a task in a transaction of rusqlite: the task ends if the transaction commits.
 ///
-/// [`StoreError::AttemptOver`] means that the attempt has been ended otherwise.
-/// The whole transaction has been rolled back then, so that nothing of it can be
-/// committed by mistake; after any other error it is as it was before the call.
+/// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
+/// transaction can write to the file until the transaction ends.
+///
+/// [`StoreError::AttemptOver`] means that the attempt has been ended otherwise. The whole
+/// transaction has been rolled back then, so that nothing of it can be committed. After any other
+/// error it is as it was before the call.
 pub fn complete_in(connection: &Connection, completion: &Completion) -> Result<(), StoreError> {
     if in_savepoint(connection, |tx| complete(tx, completion))? {
         return Ok(());

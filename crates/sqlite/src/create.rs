@@ -13,9 +13,9 @@ use crate::moment::Moment;
 use crate::savepoint::in_savepoint;
 use crate::unique;
 
-/// Creates tasks inside a transaction of the application's own: they are there
-/// if it commits, and never were if it rolls back. A [`rusqlite::Transaction`]
-/// can be passed as it is.
+/// Creates tasks in a transaction of rusqlite: they exist if it commits.
+///
+/// A [`rusqlite::Transaction`] can be passed as it is.
 ///
 /// Outside of a transaction this is one of its own. Engines learn of the tasks
 /// within milliseconds of the commit. Applications use `Create::in_tx` of the crate
@@ -35,8 +35,10 @@ pub fn create_in(connection: &Connection, tasks: &[NewTask]) -> Result<Vec<TaskI
     Ok(creations.into_iter().map(Creation::id).collect())
 }
 
-/// As [`create_in`], and returns the outcome of each: a unique task may exist already. No
-/// task starts before the transaction ends.
+/// Creates tasks like [`create_in`], and returns for each whether it was created: a unique task may
+/// exist already.
+///
+/// No task starts before the transaction ends.
 pub fn create_each_in(
     connection: &Connection,
     tasks: &[NewTask],

@@ -9,8 +9,9 @@ use task_engine_store::error::StoreError;
 use crate::error::explain;
 use crate::moment::timestamp;
 
-/// The tasks of a class that this transaction has created, oldest first. Outside
-/// of a transaction nothing is uncommitted.
+/// Returns the tasks of a class that this transaction has created, oldest first.
+///
+/// Outside of a transaction nothing is uncommitted.
 ///
 /// What has committed is seen through a second connection to the same file: it
 /// alone can tell, as there is one writer at a time, and ids only grow.

@@ -30,9 +30,10 @@ use crate::value::read;
 /// The field of a context with the name of the flow.
 const CORRELATION_ID: &str = "correlation_id";
 
-/// Creates a flow inside a transaction of the application's own: its tasks are there if that
-/// commits, and never were if it rolls back. A [`rusqlite::Transaction`] can be passed as it
-/// is. After an error the transaction is as it was before the call.
+/// Creates a flow in a transaction of rusqlite: its tasks exist if it commits.
+///
+/// A [`rusqlite::Transaction`] can be passed as it is. After an error the transaction is as it was
+/// before the call.
 ///
 /// Outside of a transaction this is one of its own. Engines learn of the tasks within
 /// milliseconds of the commit. No other transaction can write to the file until the

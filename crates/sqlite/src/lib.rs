@@ -1,9 +1,12 @@
-//! Task Engine's ledger on embedded SQLite: no server, one file, the same promises.
+//! The store of Task Engine on embedded SQLite: one file and no server, with the same guarantees.
 //!
-//! Applications have this crate as `task_engine::sqlite`, and need it rarely:
-//! `TaskEngine::connect("sqlite:app.db")` opens a store, and
+//! **Applications do not add this crate**: [`task-engine`] exports it as `task_engine::sqlite`.
+//! They need it rarely: `TaskEngine::connect("sqlite:app.db")` opens a store, and
 //! `tasks.create(task).in_tx(&transaction)` creates a task in a transaction of rusqlite.
-//! This is what it does, for programs that only have this crate:
+//!
+//! [`task-engine`]: https://docs.rs/task-engine
+//!
+//! This example does both without `task-engine`:
 //!
 //! ```no_run
 //! # mod task_engine { pub use task_engine_core::*; pub use task_engine_sqlite as sqlite; }
@@ -31,9 +34,8 @@
 //! `INSERT INTO task_engine_tasks (task_class, task_parameters) VALUES (…)`.
 //!
 //! # Limits
-//! One process writes at a time, and each commit waits for the disk. Many
-//! processes on one machine may share a file; a file on a network drive is
-//! asking for trouble, as SQLite's own manual says.
+//! One process writes at a time, and each commit waits for the disk. Many processes on one machine
+//! may share a file; do not put it on a network drive, as the manual of SQLite says.
 //!
 //! # Features
 //! - `testing`: a clock that can be moved on, and what a transaction has created
@@ -134,7 +136,7 @@ pub use create::{create_each_in, create_in};
 #[cfg(feature = "testing")]
 pub use created::created_in;
 pub use flows::create_flow_in;
-/// The driver, so that an application uses the version that this crate uses.
+/// The driver rusqlite, in the version that this crate uses.
 #[doc(no_inline)]
 pub use rusqlite;
 pub use signals::signal_in;

@@ -14,10 +14,9 @@ use crate::read::HeldTasks;
 use crate::task_operations::{TaskLocation, find, leave_queue};
 use crate::value::read;
 
-/// Restores the tasks that were cancelled because one of these had not succeeded, level by
-/// level. The retried tasks wait already. One that depends on a task that has not ended waits
-/// for that; but if a task that it needs has not succeeded, the operator has decided that it
-/// runs anyway.
+/// Restores the tasks that were cancelled because one of these had not succeeded, level by level.
+/// The retried tasks wait already. One that depends on a task that has not ended waits for that. If
+/// a task that it needs has not succeeded, the operator has decided that it runs anyway.
 pub(crate) fn restore(
     tx: &JobTransaction<'_>,
     held: &HeldTasks,

@@ -27,8 +27,7 @@ pub(crate) fn in_savepoint<T>(
     whole().map_err(|error| error.explain(connection.path().unwrap_or("the database")))
 }
 
-/// Rolls the whole transaction of the application back, so that nothing of it can be
-/// committed by mistake.
+/// Rolls the whole transaction of the application back, so that nothing of it can be committed.
 pub(crate) fn roll_back(connection: &Connection) {
     if !connection.is_autocommit() {
         let _ = connection.execute_batch("ROLLBACK");

@@ -19,9 +19,9 @@ use crate::steps::OpenAttempts;
 use crate::suspend;
 use crate::value::read;
 
-/// Sends a signal inside a transaction of the application's own: it is sent if that
-/// commits, and never was if it rolls back. A [`rusqlite::Transaction`] on the store's file
-/// can be passed as it is.
+/// Sends a signal in a transaction of rusqlite: the task receives it if the transaction commits.
+///
+/// A [`rusqlite::Transaction`] on the store's file can be passed as it is.
 ///
 /// Outside of a transaction this is one of its own. Engines learn of it within
 /// milliseconds of the commit. No other transaction can write to the file until the

@@ -22,16 +22,16 @@ use crate::savepoint::{in_savepoint, lock, roll_back};
 use crate::signals::{signal_of, signals_of};
 use crate::value::read;
 
-/// Records a step inside a transaction of the application's own: the step and the
-/// application's rows are there if it commits, and never were if it rolls back. A
-/// [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no
-/// other transaction can write to the file until the transaction ends.
+/// Records a step in a transaction of rusqlite, so that the step and the rows of the application
+/// commit together.
 ///
-/// [`StoreError::AttemptOver`] means that the attempt has ended, and
-/// [`StoreError::Refused`] also that a step of this name is recorded already: use
-/// [`recorded_step_in`] first. In both cases the whole transaction has been rolled back, so
-/// that nothing of it can be committed by mistake; after any other error it is as it was
-/// before the call.
+/// A [`rusqlite::Transaction`] on the store's file can be passed as it is. Call it last: no other
+/// transaction can write to the file until the transaction ends.
+///
+/// [`StoreError::AttemptOver`] means that the attempt has ended, and [`StoreError::Refused`] also
+/// that a step of this name is recorded already: use [`recorded_step_in`] first. In both cases the
+/// whole transaction has been rolled back, so that nothing of it can be committed. After any other
+/// error it is as it was before the call.
 pub fn record_step_in(connection: &Connection, step: &NewStep) -> Result<(), StoreError> {
     let outcome = in_savepoint(connection, |tx| {
         lock(tx)?;
@@ -49,7 +49,7 @@ pub fn record_step_in(connection: &Connection, step: &NewStep) -> Result<(), Sto
     Err(error)
 }
 
-/// A recorded step, as a transaction of the application sees it.
+/// Returns a recorded step, as a transaction of the application sees it.
 pub fn recorded_step_in(
     connection: &Connection,
     task_id: TaskId,

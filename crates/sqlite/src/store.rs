@@ -15,8 +15,21 @@ use crate::listen::WakeUpSender;
 use crate::writer::write_all;
 use crate::{connection, migrate};
 
-/// The ledger in an SQLite file. Cheap to clone; its threads end with the last
-/// clone.
+/// A store of tasks in a file of SQLite.
+///
+/// It is cheap to clone; its threads end with the last clone.
+///
+/// ```
+/// # mod task_engine { pub use task_engine_sqlite as sqlite; }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use task_engine::sqlite::SqliteStore;
+///
+/// let store = SqliteStore::open_in_memory()?;      // or SqliteStore::open("app.db")?
+/// store.migrate().await?;
+/// // let tasks = TaskEngine::new(store);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     pub(crate) shared: Arc<Shared>,
@@ -35,9 +48,14 @@ pub(crate) struct Shared {
 }
 
 impl SqliteStore {
-    /// Opens a file, and creates it if it is not there. Its folder must be.
+    /// Opens a file, and creates it if it does not exist.
+    ///
+    /// Its folder must exist.
     ///
     /// The file is switched to SQLite's write-ahead log, and stays so.
+    ///
+    /// # Errors
+    /// Fails with a [`StoreError`] if the file cannot be opened or is no database of SQLite.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref();
         if path == Path::new(":memory:") {
@@ -49,8 +67,9 @@ impl SqliteStore {
         Self::start(Some(path.to_owned()), location, writer, Some(reader))
     }
 
-    /// A private database that is removed with its last handle: for experiments and
-    /// tests.
+    /// Creates a private database in memory, for experiments and tests.
+    ///
+    /// It is removed with the last clone of the store.
     pub fn open_in_memory() -> Result<Self, StoreError> {
         let location: Arc<str> = "sqlite::memory:".into();
         let connection = connection::open_in_memory(&location)?;

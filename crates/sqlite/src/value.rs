@@ -1,7 +1,8 @@
-//! Values as they are stored, read so that none of them can stop a reader: a text
-//! that is not UTF-8 is shown with the bad bytes replaced, a number out of range as
-//! the nearest one. The tables refuse such values; a damaged file, or a program that turns
-//! their checks off, does not ask them.
+//! Reads stored values so that no damaged one stops a reader.
+//!
+//! A text that is not UTF-8 is shown with the bad bytes replaced, a number out of range as the
+//! nearest one. The tables refuse such values, but a damaged file or a program that turns their
+//! checks off can bring them in.
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;

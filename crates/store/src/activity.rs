@@ -1,5 +1,6 @@
-//! Current activity: running tasks, recent endings and the next tasks. All of it is read
-//! by keys and up to limits, so the size of the history does not matter.
+//! Current activity: running tasks, recent endings and the next tasks.
+//!
+//! All of it is read by keys and up to limits, so the size of the history does not matter.
 //!
 //! There is no index on the time of an end: it would cost every task something. Endings
 //! are searched near tasks that were just running or next, and at ids close to theirs,
@@ -36,7 +37,7 @@ pub struct Activity {
     pub next: Vec<NextTask>,
 }
 
-/// How many of the next tasks to read.
+/// The number of next tasks to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivityQuery {
     /// This many of each lane.
@@ -50,7 +51,7 @@ impl FailureCounts {
     /// it may have been retried.
     pub const COUNTED_MAX: i64 = 10_000;
 
-    /// From a number that was counted up to one more than the limit.
+    /// Creates a count from a number that was counted up to one more than the limit.
     #[must_use]
     pub fn of(failed: i64, cancelled: i64) -> Self {
         let count = |seen: i64| BoundedCount {
@@ -105,7 +106,7 @@ pub struct NextTask {
     pub due_at: Timestamp,
 }
 
-/// Where endings are looked for.
+/// The ranges in which endings are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndingsQuery {
     /// At tasks with ids from the first to the last of each of these pairs.
@@ -117,23 +118,25 @@ pub struct EndingsQuery {
 }
 
 impl EndingsQuery {
-    /// Nowhere yet.
+    /// Creates an empty list.
     #[must_use]
     pub fn new(limit: i64, age_max: Duration) -> Self {
         Self { ids: Vec::new(), limit, age_max }
     }
 
-    /// At one task, too.
+    /// Adds one task.
     pub fn of(&mut self, id: TaskId) {
         self.ids.push((id, id));
     }
 
-    /// At all tasks that came after this one, too.
+    /// Adds all tasks that were created after this one.
     pub fn after(&mut self, id: TaskId) {
         self.ids.push((TaskId(id.0.saturating_add(1)), TaskId(i64::MAX)));
     }
 
-    /// Also searches below these ids. Ids that are close to each other are searched once.
+    /// Adds a search below these ids.
+    ///
+    /// Ids that are close to each other are searched once.
     pub fn below(&mut self, mut ids: Vec<TaskId>, places_max: usize) {
         ids.sort_by(|one, other| other.cmp(one));
         let mut last = i64::MAX;
@@ -171,18 +174,19 @@ pub struct EndingRow {
     /// When the next attempt is due, if the task continues.
     pub retry_at: Option<Timestamp>,
     /// The error, if it failed: as `exception: message`, cut to 500 characters.
+    ///
     /// An attempt that has none and does not end its task was snoozed.
     pub error: Option<String>,
 }
 
 impl EndingRow {
-    /// Which attempt.
+    /// Returns the id of the attempt.
     #[must_use]
     pub fn id(&self) -> AttemptId {
         AttemptId { task_id: self.task_id, attempt: self.attempt }
     }
 
-    /// How long it ran.
+    /// Returns how long it ran.
     #[must_use]
     pub fn lasted(&self) -> Option<Duration> {
         let started = self.started_at?;
@@ -190,7 +194,7 @@ impl EndingRow {
     }
 }
 
-/// How many tasks have failed or were cancelled.
+/// The number of tasks that have failed or were cancelled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FailureCounts {
     /// Given up.
@@ -200,8 +204,10 @@ pub struct FailureCounts {
 }
 
 impl Activity {
-    /// Where recent endings are likely: below the newest task, below the first task of
-    /// each lane, and below the running tasks.
+    /// Returns the ranges in which recent endings are likely.
+    ///
+    /// They are below the newest task, below the first task of each lane, and below the running
+    /// tasks.
     #[must_use]
     pub fn endings_query(&self) -> EndingsQuery {
         let mut near: Vec<TaskId> = self.newest.into_iter().collect();

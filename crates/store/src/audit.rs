@@ -1,4 +1,4 @@
-//! What operators did: a record that is only ever appended to.
+//! The audit log, which records what operators did and is only appended to.
 //!
 //! An action has two entries. The first, `started`, is written before anything is
 //! done; if it cannot be written, nothing is done. The second has the outcome, and
@@ -30,7 +30,7 @@ pub const DETAIL_BYTES_MAX: usize = 8 * 1024;
 /// younger ones.
 pub const KEPT_MIN: Duration = Duration::from_secs(90 * 86_400);
 
-/// Which entries to read; without any field, the newest.
+/// A query for entries; without any field, it matches the newest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Only entries before this one: the next page.
@@ -46,18 +46,20 @@ pub struct AuditFilter {
     pub since: Option<Timestamp>,
     /// Only before this time.
     pub until: Option<Timestamp>,
-    /// Only about this task, by its id. An operation by a filter names no ids.
+    /// Only about this task, by its id.
+    ///
+    /// An operation by a filter names no ids.
     pub task: Option<TaskId>,
 }
 
 impl AuditFilter {
-    /// The newest entries.
+    /// Returns the newest entries.
     #[must_use]
     pub fn newest(limit: u32) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// Whether it leaves out any entries but those of other pages.
+    /// Returns whether it leaves out any entries but those of other pages.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         *self != Self { before: self.before, limit: self.limit, ..Self::default() }
@@ -90,10 +92,10 @@ pub enum AuditOutcome {
 }
 
 impl AuditOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 4] = [Self::Started, Self::Done, Self::Refused, Self::Failed];
 
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -134,11 +136,11 @@ pub struct NewAuditEntry {
     of: Option<i64>,
 }
 
-/// The reason why an entry is invalid.
+/// The error of an invalid entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidAuditEntry {
-    /// The actor, or the action.
+    /// The name of the actor or of the action is invalid.
     #[error(
         "the {what} of an audit entry is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {text:?}"
     )]
@@ -148,7 +150,7 @@ pub enum InvalidAuditEntry {
         /// The text.
         text: String,
     },
-    /// The target.
+    /// The target is too long: name fewer tasks, or use a shorter filter.
     #[error(
         "{bytes} bytes to say what an action is done to are too many (at most {TARGET_BYTES_MAX}); name fewer, or use a shorter filter"
     )]
@@ -156,7 +158,7 @@ pub enum InvalidAuditEntry {
         /// The length of the text.
         bytes: usize,
     },
-    /// The reason.
+    /// The reason is empty, too long, or has control characters.
     #[error(
         "a reason is a text of 1 to {REASON_BYTES_MAX} bytes without control characters; leave it out if there is none"
     )]
@@ -179,8 +181,9 @@ impl From<InvalidAuditEntry> for StoreError {
 }
 
 impl NewAuditEntry {
-    /// An operation that is about to run. `action` is a token like `tasks.retry`;
-    /// `target` is an id, a filter, the name of a queue.
+    /// Creates an operation that is about to run.
+    ///
+    /// `action` is a token like `tasks.retry`; `target` is an id, a filter, the name of a queue.
     ///
     /// Control characters in the target become visible: a filter may have some.
     pub fn started(
@@ -208,8 +211,10 @@ impl NewAuditEntry {
         Ok(Self { actor, action, target, reason, detail, outcome, of: None })
     }
 
-    /// How it ended: `of` is the id of this entry. It cannot be wrong, so that an
-    /// outcome is never lost: a detail that is too long is replaced by its length.
+    /// Returns the entry of its end; `of` is the id of the entry of its start.
+    ///
+    /// It cannot be wrong, so that an outcome is never lost: a detail that is too long is replaced
+    /// by its length.
     #[must_use]
     pub fn ended(&self, of: i64, outcome: AuditOutcome, detail: Json) -> Self {
         let bytes = detail.as_str().len();
@@ -220,43 +225,43 @@ impl NewAuditEntry {
         Self { outcome, of: Some(of), detail, ..self.clone() }
     }
 
-    /// The user or program.
+    /// Returns the user or program.
     #[must_use]
     pub fn actor(&self) -> &str {
         &self.actor
     }
 
-    /// The action.
+    /// Returns the action.
     #[must_use]
     pub fn action(&self) -> &str {
         &self.action
     }
 
-    /// Its target.
+    /// Returns its target.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The reason, if one was given.
+    /// Returns the reason, if one was given.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// An object: counts, values before and after.
+    /// Returns an object: counts, values before and after.
     #[must_use]
     pub fn detail(&self) -> &Json {
         &self.detail
     }
 
-    /// The outcome.
+    /// Returns the outcome.
     #[must_use]
     pub fn outcome(&self) -> AuditOutcome {
         self.outcome
     }
 
-    /// The entry of its start.
+    /// Returns the entry of its start.
     #[must_use]
     pub fn of(&self) -> Option<i64> {
         self.of

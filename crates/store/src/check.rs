@@ -1,5 +1,6 @@
-//! Health checks, with a verdict, a message and a remedy. Stores find the facts;
-//! the verdict is decided here, so that all stores agree.
+//! Health checks, with a verdict, a message and a remedy.
+//!
+//! Stores find the facts; the verdict is decided here, so that all stores agree.
 
 mod evaluate;
 mod violation;
@@ -69,7 +70,7 @@ pub struct Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
     /// It could not be checked.
     Unknown,
@@ -80,7 +81,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The token.
+    /// Returns the token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -93,17 +94,17 @@ impl Verdict {
 }
 
 impl Check {
-    /// Nothing is wrong.
+    /// Creates a finding that nothing is wrong.
     pub fn ok(name: &'static str, message: impl Into<String>) -> Self {
         Self::new(name, Verdict::Ok, message.into(), None)
     }
 
-    /// It could not be checked.
+    /// Creates a finding that something could not be checked.
     pub fn unknown(name: &'static str, message: impl Into<String>) -> Self {
         Self::new(name, Verdict::Unknown, message.into(), None)
     }
 
-    /// Something is, or may be, wrong.
+    /// Creates a finding that something is, or may be, wrong.
     pub fn bad(
         name: &'static str,
         verdict: Verdict,
@@ -118,13 +119,13 @@ impl Check {
         Self { name, verdict, message, remedy }
     }
 
-    /// Its title, for people.
+    /// Returns its title, for people.
     #[must_use]
     pub fn title(&self) -> String {
         self.name.replace('_', " ")
     }
 
-    /// The findings of `OperatorStore::verify`.
+    /// Returns the findings of `OperatorStore::verify`.
     #[must_use]
     pub fn of_ledger(violations: &[Violation]) -> Self {
         const NAME: &str = "ledger";
@@ -140,19 +141,20 @@ impl Check {
     }
 }
 
-/// How much checks may read.
+/// The amount of data that checks may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckDepth {
-    /// For a page that refreshes every few seconds: a few small reads.
+    /// A few small reads, for a page that refreshes every few seconds.
     Quick,
-    /// Also checks that open connections, or compare the tables with the migrations.
+    /// These reads, and checks that open connections or compare the tables with the migrations.
+    ///
     /// Reads no history.
     Standard,
-    /// Also checks that read everything.
+    /// All checks, also those that read everything.
     Deep,
 }
 
-/// How much there is.
+/// The amount of data in the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // The names say it.
 pub struct Inventory {
@@ -178,9 +180,9 @@ pub struct WaitingLane {
     pub due_for: Option<Duration>,
 }
 
-/// At most this many lanes are read.
+/// The most lanes that are read.
 pub const LANES_MAX: u32 = 1000;
-/// At most this many failed tasks are read, unless everything is read.
+/// The most failed tasks that are read, unless everything is read.
 pub const FAILED_MAX: u32 = 1000;
 
 /// The facts about tasks and engines in the tables of a store.

@@ -22,7 +22,9 @@ pub trait Claimer: Send {
     /// Invalidates what is cached about the queue: it may have changed.
     fn invalidate(&mut self);
 
-    /// Attempts with limits have ended: keys may be free. The queue has not changed.
+    /// Attempts with limits have ended: keys may be free.
+    ///
+    /// The queue has not changed.
     fn keys_freed(&mut self) {}
 }
 
@@ -54,14 +56,15 @@ pub struct ClaimedTask {
     pub priority: i32,
     /// From when on it could run.
     pub due_at: Timestamp,
-    /// Why the row of the task cannot be read, if it cannot. Such a task is not
-    /// executed: the engine ends it as failed, with this reason.
+    /// Why the row of the task cannot be read, if it cannot.
+    ///
+    /// Such a task is not executed: the engine ends it as failed, with this reason.
     pub unreadable: Option<String>,
     /// Its limits, if it has some.
     pub limited: Option<Box<LimitedStart>>,
 }
 
-/// What limits mean for a claimed task.
+/// The effect of limits on a claimed task.
 #[derive(Debug, Clone)]
 pub struct LimitedStart {
     /// Its limits with their keys.
@@ -71,8 +74,9 @@ pub struct LimitedStart {
 }
 
 impl ClaimedTask {
-    /// The same with its parameters and context, as they are stored. If they are
-    /// out of the limits of [`Json`], or the number of the attempt is, the task is
+    /// Sets the parameters and the context, as they are stored.
+    ///
+    /// If they are out of the limits of [`Json`], or the number of the attempt is, the task is
     /// [`unreadable`](Self::unreadable).
     #[must_use]
     pub fn with_stored_json(mut self, parameters: Vec<u8>, context: Vec<u8>) -> Self {
@@ -114,7 +118,7 @@ impl fmt::Debug for ClaimedTask {
     }
 }
 
-/// Whether more tasks are due after a claim.
+/// The answer to whether more tasks are due after a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimRest {
     /// More may be due: ask again as soon as a worker is free.
@@ -122,7 +126,9 @@ pub enum ClaimRest {
     /// Something may be due, but is locked by another session, or costly to find: ask
     /// again soon, not at once.
     Contended,
-    /// Nothing else is due. The next task is due after this time, if there is one.
+    /// Nothing else is due.
+    ///
+    /// The next task is due after this time, if there is one.
     Nothing {
         /// Until the next scheduled task.
         next_in: Option<Duration>,

@@ -1,6 +1,8 @@
 //! The contract of every store, split by user: [engines](EngineStore), [durable
 //! tasks](DurableStore), [limits](LimitStore), [flows](FlowStore), [readers](ReadStore) and
-//! [operators](OperatorStore). It is small, batch-first, and decides nothing.
+//! [operators](OperatorStore).
+//!
+//! It is small, batch-first, and decides nothing.
 //!
 //! Each method is one atomic step. *Committed when it returns* is part of the contract, and
 //! so is *safe to repeat*: an engine that has lost the answer sends the same call again.
@@ -25,7 +27,7 @@ pub use limits::LimitStore;
 pub use operators::{CancelReport, OperatorStore, RetryReport};
 pub use readers::ReadStore;
 
-/// What a store's methods return.
+/// The type that the methods of a store return.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A database with tasks: PostgreSQL (`PgStore`), SQLite (`SqliteStore`), or another
@@ -47,25 +49,28 @@ impl<S> Store for S where
 {
 }
 
-/// What every user of a store needs: its location, its schema and its end.
+/// The methods that every user of a store needs: its location, its schema and its end.
 pub trait StoreBase: fmt::Debug + Send + Sync + 'static {
-    /// Where this is, without secrets: for logs and messages.
+    /// Returns where this is, without secrets: for logs and messages.
     fn location(&self) -> String;
 
-    /// Creates or upgrades the schema. Returns the applied migrations.
+    /// Creates or upgrades the schema.
+    ///
+    /// Returns the applied migrations.
     fn migrate(&self) -> StoreFuture<'_, Vec<String>>;
 
-    /// The version of the schema, and the one this program needs.
+    /// Returns the version of the schema, and the one this program needs.
     fn schema_version(&self) -> StoreFuture<'_, SchemaVersion>;
 
-    /// The schema that the tables are in, or the prefix of their names: for statements in a
+    /// Returns the schema that the tables are in, or the prefix of their names: for statements in a
     /// transaction of the application.
     fn schema_name(&self) -> &str {
         "task_engine"
     }
 
-    /// Closes idle connections in good order; the store is not used after that. For programs
-    /// that are about to end: a server may otherwise log broken connections.
+    /// Closes idle connections in good order; the store is not used after that.
+    ///
+    /// Programs that are about to end call it, so that a server does not log broken connections.
     fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
@@ -74,16 +79,19 @@ pub trait StoreBase: fmt::Debug + Send + Sync + 'static {
 /// The version of the schema, and of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaVersion {
-    /// The version in the database. `None`: there is no schema.
+    /// The version in the database.
+    ///
+    /// `None`: there is no schema.
     pub applied: Option<i64>,
     /// The newest that this program knows.
     pub known: i64,
 }
 
 impl SchemaVersion {
-    /// Whether this program can use the schema. It can use newer ones: migrations remove
-    /// nothing that the version before needs, so that an engine can restart in the middle of
-    /// an upgrade.
+    /// Checks whether this program can use the schema.
+    ///
+    /// It can use newer ones: migrations remove nothing that the version before needs, so that an
+    /// engine can restart in the middle of an upgrade.
     pub fn check(self) -> Result<(), StoreError> {
         let known = self.known;
         match self.applied {

@@ -1,10 +1,10 @@
 //! The content of a store as lines of JSON, for backups, for other programs, and to move
 //! it to another store.
 //!
-//! A file has an [`ExportHeader`], then instances, paused queues, limits, flows, tasks in
-//! the order of their ids, schedules, and [`ExportCounts`] at the end, so that a truncated file is
-//! recognized. The format does not depend on the store: PostgreSQL imports files of
-//! SQLite, and the other way round.
+//! A file has an [`ExportHeader`], then instances, paused queues, limits, flows, tasks in the order
+//! of their ids, and schedules. The [`ExportCounts`] at the end make a truncated file recognizable.
+//! The format does not depend on the store: PostgreSQL imports files of SQLite, and the other way
+//! round.
 //!
 //! Tokens, rollups and the audit log belong to one database and are not exported.
 //!
@@ -87,7 +87,7 @@ pub struct ExportHeader {
     pub last_schedule_id: i64,
 }
 
-/// How many lines of each kind there are.
+/// The number of lines of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // The names say it.
@@ -126,7 +126,9 @@ pub struct SkippedTaskRecord {
     pub reason: String,
 }
 
-/// An engine session. After an import it has ended.
+/// An engine session.
+///
+/// After an import it has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in [`task_engine_core::instance::InstanceRow`].
@@ -200,8 +202,9 @@ pub struct TaskRecord {
     pub steps: Vec<StepRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<SignalRecord>,
-    /// The children that it waits for, in order. A filter may have left them out of the file;
-    /// then they count as removed.
+    /// The children that it waits for, in order.
+    ///
+    /// A filter may have left them out of the file; then they count as removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<i64>,
     /// The tasks that it depends on, in order.
@@ -379,8 +382,9 @@ pub struct ScheduleEventRecord {
     pub recorded_at: Timestamp,
 }
 
-/// JSON as a line can hold it: without a line break, and without the blanks
-/// that PostgreSQL puts in. Numbers and the order of names stay as they are.
+/// Returns JSON as a line can hold it: without a line break, and without the blanks of PostgreSQL.
+///
+/// Numbers and the order of names stay as they are.
 #[must_use]
 pub fn compact(text: &str) -> Json {
     let mut out = String::with_capacity(text.len());
@@ -400,7 +404,7 @@ pub fn compact(text: &str) -> Json {
 }
 
 impl TaskRecord {
-    /// The status that follows from the fields of the record.
+    /// Returns the status that follows from the fields of the record.
     #[must_use]
     pub fn place(&self) -> Option<TaskStatus> {
         match (&self.waiting, &self.running, self.executions.last()) {
@@ -411,7 +415,7 @@ impl TaskRecord {
         }
     }
 
-    /// The error for a task that cannot be exported, because it is lost.
+    /// Returns the error for a task that cannot be exported, because it is lost.
     #[must_use]
     pub fn nowhere(&self) -> crate::error::StoreError {
         crate::error::StoreError::Refused(format!(
@@ -420,9 +424,11 @@ impl TaskRecord {
         ))
     }
 
-    /// The line of this task. If its parameters or its context are beyond the limits of
-    /// [`Json`], no store would accept them: the task is left out and the line has the
-    /// reason. Such results, errors and payloads are abbreviated.
+    /// Returns the line of this task.
+    ///
+    /// If its parameters or its context are beyond the limits of [`Json`], no store would accept
+    /// them: the task is left out and the line has the reason. Such results, errors and payloads
+    /// are abbreviated.
     #[must_use]
     pub fn into_line(mut self) -> ExportLine {
         let asked = [("parameters", &self.parameters), ("context", &self.context)];
@@ -510,7 +516,7 @@ impl TaskRecord {
         self.running.is_some_and(|r| r.attempt == attempt)
     }
 
-    /// The key in its context.
+    /// Returns the key in its context.
     #[must_use]
     pub fn unique_key(&self) -> Option<String> {
         #[derive(Deserialize)]
@@ -521,7 +527,7 @@ impl TaskRecord {
     }
 }
 
-/// Which tasks to export.
+/// A query for the tasks to export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportFilter {
     /// Those in one of these; empty: all.
@@ -529,7 +535,7 @@ pub struct ExportFilter {
 }
 
 impl ExportFilter {
-    /// Whether the filter includes tasks of this status.
+    /// Returns whether the filter includes tasks of this status.
     #[must_use]
     pub fn wants(&self, status: TaskStatus) -> bool {
         self.statuses.is_empty() || self.statuses.contains(&status)

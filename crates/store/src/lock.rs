@@ -60,8 +60,8 @@ impl fmt::Display for BlockingSession {
     }
 }
 
-/// The sessions that most probably block a statement: those that have locked a whole
-/// table, else those that others wait for, else the one with the oldest transaction.
+/// Returns the sessions that most probably block a statement: those that have locked a whole table,
+/// else those that others wait for, else the one with the oldest transaction.
 #[must_use]
 pub fn suspects(mut sessions: Vec<BlockingSession>) -> Vec<BlockingSession> {
     if sessions.iter().any(|one| !one.locks.is_empty()) {
@@ -75,7 +75,7 @@ pub fn suspects(mut sessions: Vec<BlockingSession>) -> Vec<BlockingSession> {
     sessions
 }
 
-/// A sentence about them, for the end of an error message.
+/// Returns a sentence about them, for the end of an error message.
 #[must_use]
 pub fn blocked_by(sessions: &[BlockingSession]) -> String {
     const SHOWN_MAX: usize = 3;
@@ -88,8 +88,8 @@ pub fn blocked_by(sessions: &[BlockingSession]) -> String {
     format!("blocked by {}{more}; see `task-engine doctor`", shown.join("; "))
 }
 
-/// Why attempts were not reclaimed: a reclaim waits neither for a lock on a table nor for
-/// a transaction that is about to complete the task.
+/// Returns why attempts were not reclaimed: a reclaim waits neither for a lock on a table nor for a
+/// transaction that is about to complete the task.
 pub async fn why_not_reclaimed(store: &dyn Store) -> Result<String, StoreError> {
     Ok(blocked_by(&suspects(store.blocking_sessions().await?)))
 }

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-/// The random key of a database, created with its tables. Keyed hashes cannot be checked
-/// without it. All dashboards of one database have the same key. It is not exported.
+/// The random key of a database, created with its tables.
+///
+/// Keyed hashes cannot be checked without it. All dashboards of one database have the same key. It
+/// is not exported.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseKey(pub [u8; 32]);
 

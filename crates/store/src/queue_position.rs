@@ -5,14 +5,14 @@ use task_engine_core::task::TaskId;
 
 use crate::lock::BlockingSession;
 
-/// Which tasks count as being before another one.
+/// A query for the tasks that count as being before another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuePositionQuery {
     /// The task.
     pub id: TaskId,
-    /// Those of these queues,
+    /// The tasks of these queues.
     pub queues: Vec<String>,
-    /// and of these classes.
+    /// The tasks of these classes.
     pub classes: Vec<String>,
 }
 

@@ -25,13 +25,13 @@ pub use histogram::{BOUNDS_MS, BUCKETS, TimeHistogram, bucket};
 pub const CLASSES_MAX: usize = 50;
 /// The name under which all other classes are summed.
 pub const OTHER_CLASSES: &str = "";
-/// How long rollups are kept: a day, and the part of an hour before it that a chart
+/// The time for which rollups are kept: a day, and the part of an hour before it that a chart
 /// shows.
 pub const KEPT: Duration = Duration::from_secs(25 * 3600);
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How an attempt is counted.
+/// The kind under which an attempt is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptKind {
     /// It did its work.
@@ -43,7 +43,7 @@ pub enum AttemptKind {
 }
 
 impl AttemptKind {
-    /// How this record is counted.
+    /// Returns the kind under which this record is counted.
     #[must_use]
     pub fn of(ending: &AttemptRecord) -> Self {
         match ending.next {
@@ -77,7 +77,9 @@ pub struct RollupCounts {
 }
 
 impl RollupCounts {
-    /// The number of ended attempts. It grows with every count.
+    /// Returns the number of ended attempts.
+    ///
+    /// It grows with every count.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ok + self.failed + self.other
@@ -111,7 +113,7 @@ pub struct ClassMinute {
     pub counts: RollupCounts,
 }
 
-/// Which rollups to read.
+/// A query for rollups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RollupQuery {
     /// From the minute that was so long ago until now; no longer than [`KEPT`].
@@ -121,13 +123,13 @@ pub struct RollupQuery {
 }
 
 impl RollupQuery {
-    /// The time that is looked at, in seconds.
+    /// Returns the time that is looked at, in seconds.
     #[must_use]
     pub fn over_secs(&self) -> i64 {
         i64::try_from(self.over.min(KEPT).as_secs()).unwrap_or(0)
     }
 
-    /// The length of a step, in seconds.
+    /// Returns the length of a step, in seconds.
     #[must_use]
     pub fn step_secs(&self) -> i64 {
         let minutes = self.step.min(KEPT).as_secs().div_ceil(MINUTE.as_secs()).max(1);
@@ -176,14 +178,15 @@ pub struct ClassTotal {
 }
 
 impl ClassTotal {
-    /// How many attempts have ended.
+    /// Returns how many attempts have ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ok + self.failed + self.other
     }
 
-    /// One total for each class, the busiest first. Every page, command and
-    /// endpoint sums rows here, so that they agree.
+    /// Returns one total for each class, the busiest first.
+    ///
+    /// Every page, command and endpoint sums rows here, so that they agree.
     #[must_use]
     pub fn sum<'a>(rows: impl IntoIterator<Item = &'a RollupRow>) -> Vec<Self> {
         let mut totals: BTreeMap<&str, Self> = BTreeMap::new();
@@ -205,7 +208,7 @@ impl ClassTotal {
     }
 }
 
-/// The counters since the start of the minute that was an hour ago: the same rows for
+/// Returns the counters since the start of the minute that was an hour ago: the same rows for
 /// `stats`, `top`, metrics and the chart of the hour.
 pub async fn last_hour(store: &dyn Store) -> Result<Vec<RollupRow>, StoreError> {
     let hour = Duration::from_secs(3600);

@@ -32,12 +32,12 @@ pub struct Scan {
     pub with_json: bool,
 }
 
-/// Where tasks are looked for.
+/// The place in which tasks are searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanSource {
     /// Among all.
     All,
-    /// Where tasks of these statuses are, which are few: never `stopped`.
+    /// The tasks of these statuses, which are few: never `stopped`.
     WithStatus(Vec<TaskStatus>),
     /// Among those of a flow.
     Flow(String),
@@ -48,9 +48,9 @@ pub enum ScanSource {
 /// A limit on a time, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeBound {
-    /// At this time or later.
+    /// The times at or after this time.
     From(FilterTime),
-    /// At this time or earlier.
+    /// The times at or before this time.
     Until(FilterTime),
 }
 
@@ -59,26 +59,28 @@ pub enum TimeBound {
 pub struct ScanPage {
     /// Tasks, newest first.
     pub tasks: Vec<FoundTask>,
-    /// All from this id on has been looked at. `None`: all there is.
+    /// All from this id on has been looked at.
+    ///
+    /// `None`: all there is.
     pub down_to: Option<TaskId>,
     /// The time by the database's clock.
     pub now: Timestamp,
 }
 
 impl Scan {
-    /// The times between which a task was created, as the database's clock is.
+    /// Returns the times between which a task was created, as the database's clock is.
     #[must_use]
     pub fn created_between(&self, now: Timestamp) -> TimeRange {
         between(&self.created, now)
     }
 
-    /// The times between which one of its attempts ended.
+    /// Returns the times between which one of its attempts ended.
     #[must_use]
     pub fn ended_between(&self, now: Timestamp) -> TimeRange {
         between(&self.ended, now)
     }
 
-    /// The task whose own id is the name of the flow, if it is one.
+    /// Returns the task whose own id is the name of the flow, if it is one.
     #[must_use]
     pub fn own_task_of_flow(&self) -> Option<TaskId> {
         match &self.source {
@@ -90,7 +92,7 @@ impl Scan {
     }
 }
 
-/// From the first of these times until the second, if there is one.
+/// The range from the first of these times until the second, if there is one.
 pub type TimeRange = (Option<Timestamp>, Option<Timestamp>);
 
 fn between(bounds: &[TimeBound], now: Timestamp) -> TimeRange {

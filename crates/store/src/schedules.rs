@@ -1,8 +1,8 @@
 //! Changes of schedules by applications and operators.
 //!
-//! Each change has the same three steps: read the schedule and the database's time,
-//! decide its new state (a pure function, below), and write it if the schedule has not
-//! changed since. Otherwise it starts again.
+//! Each change has the same three steps: read the schedule and the database's time, decide its new
+//! state (a pure function, below), and write it. If the schedule has changed since it was read, the
+//! change starts again.
 
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 
@@ -21,25 +21,25 @@ pub struct Schedules<'a> {
     store: &'a dyn Store,
 }
 
-/// Why a schedule was not changed.
+/// The error of a change of a schedule: nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// It is wrong.
+    /// The new definition is invalid: see [`InvalidSchedule`].
     #[error(transparent)]
     Invalid(#[from] InvalidSchedule),
-    /// There is one of this name.
+    /// A schedule with this name exists: choose another name, or change that schedule.
     #[error("there is a schedule {0:?} already")]
     Exists(String),
-    /// There is none of this name.
+    /// No schedule has this name.
     #[error("there is no schedule {0:?}")]
     NotFound(String),
-    /// The store did not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Whether there was anything to do.
+/// The answer to whether there was anything to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeOutcome {
     /// It was written.
@@ -53,13 +53,13 @@ pub enum ChangeOutcome {
 const ROUNDS_MAX: u32 = 100;
 
 impl<'a> Schedules<'a> {
-    /// Those in this store.
+    /// Creates an accessor of the schedules of this store.
     #[must_use]
     pub fn of(store: &'a dyn Store) -> Self {
         Self { store }
     }
 
-    /// Stores a new one.
+    /// Stores a new schedule.
     pub async fn add(&self, schedule: &Schedule) -> Result<ChangeOutcome, ScheduleError> {
         let definition = schedule.definition()?;
         self.write(schedule.name(), |row, now| match row {
@@ -69,9 +69,10 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Declares a schedule of an application's code. If the declaration has changed since
-    /// the last one, it replaces the stored definition. If not, later changes by an
-    /// operator are kept.
+    /// Declares a schedule of an application's code.
+    ///
+    /// If the declaration has changed since the last one, it replaces the stored definition. If
+    /// not, later changes by an operator are kept.
     pub async fn declare(&self, schedule: &Schedule) -> Result<ChangeOutcome, ScheduleError> {
         let definition = schedule.definition()?;
         self.write(schedule.name(), |row, now| {
@@ -95,7 +96,7 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Stops one from firing until it is resumed.
+    /// Stops a schedule from firing until it is resumed.
     pub async fn pause(
         &self,
         name: &str,
@@ -113,8 +114,9 @@ impl<'a> Schedules<'a> {
         .await
     }
 
-    /// Lets it fire again, from now on: slots that passed in the meantime do not fire.
-    /// Also clears an error.
+    /// Lets a paused schedule fire again; slots that passed in the meantime do not fire.
+    ///
+    /// This also clears an error of the schedule.
     pub async fn resume(&self, name: &str) -> Result<ChangeOutcome, ScheduleError> {
         self.write(name, |row, now| {
             let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
@@ -128,6 +130,7 @@ impl<'a> Schedules<'a> {
     }
 
     /// Creates one task of the schedule outside of its slots; with a key, at most once.
+    ///
     /// The history of the schedule records it with its requester.
     pub async fn run(
         &self,
@@ -143,7 +146,9 @@ impl<'a> Schedules<'a> {
         Ok(self.store.run_schedule(row.version.id, &task, requested_by).await?)
     }
 
-    /// Removes it with its fired slots. Its tasks are kept.
+    /// Removes it with its fired slots.
+    ///
+    /// Its tasks are kept.
     pub async fn remove(&self, name: &str) -> Result<(), ScheduleError> {
         if self.store.remove_schedule(name).await? {
             Ok(())
@@ -152,7 +157,7 @@ impl<'a> Schedules<'a> {
         }
     }
 
-    /// One, with the newest `limit` of its fired slots and of its events.
+    /// Returns a schedule with the newest `limit` of its fired slots and of its events.
     pub async fn show(&self, name: &str, limit: u32) -> Result<ScheduleDetails, ScheduleError> {
         let (row, now) = self.store.schedule(name).await?;
         let row = row.ok_or_else(|| ScheduleError::NotFound(name.to_owned()))?;
@@ -187,7 +192,7 @@ fn invalid(name: &str, why: InvalidDefinition) -> InvalidSchedule {
     InvalidSchedule { name: name.to_owned(), why }
 }
 
-/// The new state after a declaration; `None` if it does not change.
+/// Returns the new state after a declaration; `None` if it does not change.
 pub fn declare_state(
     name: &str,
     row: Option<&ScheduleRow>,

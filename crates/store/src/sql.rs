@@ -1,7 +1,9 @@
 //! Files of SQL with several statements, as the stores have them.
 
-/// A statement of a file: the text between the line `-- name: NAME` and the next such line,
-/// without its semicolon. In a constant, a name that is missing fails the build.
+/// Returns a statement of a file: the text between the line `-- name: NAME` and the next such line,
+/// without its semicolon.
+///
+/// In a constant, a name that is missing fails the build.
 #[must_use]
 pub const fn statement<'a>(file: &'a str, name: &str) -> &'a str {
     let text = file.as_bytes();

@@ -38,10 +38,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them, the least first.
+    /// All roles, the least first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// The token, as it is stored.
+    /// Returns the token, as it is stored.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,12 +72,14 @@ impl FromStr for Role {
 /// The hash of a token, as it is stored.
 pub type TokenHash = [u8; 32];
 
-/// A token itself. It is never shown by `{:?}`.
+/// A token itself.
+///
+/// It is never shown by `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenSecret(String);
 
 impl TokenSecret {
-    /// A new one, from the system's random numbers.
+    /// Creates a new one, from the system's random numbers.
     pub fn generate() -> Result<Self, StoreError> {
         let mut bytes = [0; RANDOM_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| {
@@ -90,13 +92,13 @@ impl TokenSecret {
         Ok(Self(text))
     }
 
-    /// The text, to be shown once to its owner.
+    /// Returns the text, to be shown once to its owner.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// The hash that is stored.
+    /// Returns the hash that is stored.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         Sha256::digest(self.0.as_bytes()).into()
@@ -124,7 +126,9 @@ impl FromStr for TokenSecret {
     }
 }
 
-/// The text is not a token. The error does not contain the text.
+/// The error of a text that is not a token.
+///
+/// The error does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is not a token: one is {PREFIX} and 64 digits from 0 to f")]
 pub struct TokenParseError;
@@ -145,27 +149,28 @@ pub struct NewToken {
     expires_in: Option<Duration>,
 }
 
-/// Why a token is invalid.
+/// The error of invalid settings of a new token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
-    /// Its name.
+    /// The name is empty, too long, or has control characters.
     #[error(
         "the name of a token is a text of 1 to {NAME_BYTES_MAX} bytes without control characters, this is {0:?}"
     )]
     Name(String),
-    /// Its name is reserved.
+    /// The name is reserved: choose another one.
     #[error(
         "a token cannot be named {0:?}: the audit log uses that for users without a token; choose a name that says who uses it"
     )]
     Reserved(String),
-    /// The time that it is good for.
+    /// The lifetime is zero or longer than 100 years; leave it out for a token that does not
+    /// expire.
     #[error("a token expires after some time, and within 100 years; leave it out if it should not")]
     Expires,
 }
 
 impl NewToken {
-    /// With a name that identifies its user or its purpose.
+    /// Creates the settings of a token with a name that identifies its user or its purpose.
     pub fn new(
         name: impl Into<String>,
         role: Role,
@@ -186,31 +191,31 @@ impl NewToken {
         Ok(Self { name, role, hash, expires_in })
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its role.
+    /// Returns its role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// The hash that is stored.
+    /// Returns the hash that is stored.
     #[must_use]
     pub fn hash(&self) -> &TokenHash {
         &self.hash
     }
 
-    /// Its lifetime; `None`: unlimited.
+    /// Returns its lifetime; `None`: unlimited.
     #[must_use]
     pub fn expires_in(&self) -> Option<Duration> {
         self.expires_in
     }
 
-    /// The error if a token of this name exists.
+    /// Returns the error if a token of this name exists.
     #[must_use]
     pub fn name_taken(&self) -> StoreError {
         StoreError::Refused(format!(

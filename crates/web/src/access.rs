@@ -11,7 +11,7 @@ pub use task_engine_operations::Actor;
 
 type Authenticate = dyn Fn(&Parts) -> Option<Actor> + Send + Sync;
 
-/// The users that have access, and the host names of this server.
+/// Decides which users have access to the dashboard, and under which host names.
 ///
 /// ```
 /// use task_engine_web::{Access, Actor, Role};
@@ -54,28 +54,28 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Invalid access settings.
+/// The error of access settings that would be unsafe or cannot work.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidAccess {
-    /// Other machines would have access without credentials.
+    /// Other machines would have access without credentials: set a password or create a token.
     #[error(
         "{0} can be reached from other machines without credentials: set a password or create a token first, or use an address like 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// The password is too short.
+    /// The password is too short: it needs at least [`Access::PASSWORD_MIN`] characters.
     #[error("the password has {0} characters; it needs at least {MIN}", MIN = Access::PASSWORD_MIN)]
     Password(usize),
-    /// Not an http or https URL.
+    /// The public URL is not an HTTP or HTTPS URL without a path.
     #[error("{0:?} is not a public URL; it looks like https://tasks.example.com")]
     Url(String),
 }
 
 impl Access {
-    /// Shorter passwords are refused.
+    /// The least number of characters of a password.
     pub const PASSWORD_MIN: usize = 8;
 
-    /// Only users with a token, or with the password if one is set.
+    /// Gives access only to users with a token, or with the password if one is set.
     pub fn closed() -> Self {
         Self {
             anonymous: None,
@@ -87,20 +87,26 @@ impl Access {
         }
     }
 
-    /// Requests without credentials have this role; a token may have a higher one.
-    /// For loopback addresses only.
+    /// Gives requests without credentials this role; a token may have a higher one.
+    ///
+    /// Use it on loopback addresses only.
     pub fn open_to(role: Role) -> Self {
         Self { anonymous: Some(role), ..Self::closed() }
     }
 
-    /// The application authenticates its own users. `None` refuses the request.
+    /// Lets the application authenticate its own users.
+    ///
+    /// If `authenticate` returns `None`, the request is refused.
     pub fn by(authenticate: impl Fn(&Parts) -> Option<Actor> + Send + Sync + 'static) -> Self {
         let authenticate: Arc<Authenticate> = Arc::new(authenticate);
         // The application checks host names itself.
         Self { authenticate: Some(authenticate), any_host: true, ..Self::closed() }
     }
 
-    /// The password of the role admin.
+    /// Sets the password of the role admin.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidAccess::Password`] if it is shorter than [`Access::PASSWORD_MIN`].
     pub fn password(mut self, password: impl Into<String>) -> Result<Self, InvalidAccess> {
         let password = password.into();
         let length = password.chars().count();
@@ -111,8 +117,12 @@ impl Access {
         Ok(self)
     }
 
-    /// The public URL, behind a proxy or under a host name. With `https`, cookies
-    /// are sent over HTTPS only.
+    /// Sets the public URL, for a server behind a proxy or under a host name.
+    ///
+    /// With `https`, cookies are sent over HTTPS only.
+    ///
+    /// # Errors
+    /// Fails with [`InvalidAccess::Url`] if it is not an HTTP or HTTPS URL without a path.
     pub fn public_url(mut self, url: &str) -> Result<Self, InvalidAccess> {
         let bad = || InvalidAccess::Url(url.to_owned());
         let (https, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -129,8 +139,9 @@ impl Access {
         Ok(self)
     }
 
-    /// Checks that a server on this address needs credentials. `has_tokens`: the
-    /// store has a valid token.
+    /// Checks that a server on this address needs credentials.
+    ///
+    /// `has_tokens` says whether the store has a valid token.
     pub fn check(&self, address: SocketAddr, has_tokens: bool) -> Result<(), InvalidAccess> {
         let protected = self.anonymous.is_none()
             && (self.password.is_some() || self.authenticate.is_some() || has_tokens);

@@ -14,7 +14,7 @@ use crate::dashboard::{Dashboard, Render};
 use crate::keys::SecretKeys;
 use crate::session::FailureLimiter;
 
-/// Cheap to clone.
+/// It is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App(Arc<AppState>);
 

@@ -14,10 +14,21 @@ use crate::routes::{self, Route};
 
 pub(crate) type Render = dyn Fn() -> String + Send + Sync;
 
-/// The pages and the API for the tasks of one store.
+/// The settings of the dashboard and the HTTP API for the tasks of one store.
 ///
-/// Give it a store of its own: then it has its own connections, and engines do
-/// not wait for pages.
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use task_engine::sqlite::SqliteStore;
+/// use task_engine_web::{Access, Dashboard};
+///
+/// let store = SqliteStore::open_in_memory()?;
+/// let access = Access::closed().password("correct horse")?;
+/// let router = Dashboard::new(store, access).base_path("/tasks").router();
+/// let application: axum::Router = axum::Router::new().nest_service("/tasks", router);
+/// # Ok(()) }
+/// ```
+///
+/// Give it a store of its own. Then it has its own connections, and engines do not wait for pages.
 #[must_use = "a dashboard does nothing until its router is served"]
 pub struct Dashboard {
     pub(crate) store: Arc<dyn Store>,
@@ -39,7 +50,7 @@ impl fmt::Debug for Dashboard {
 }
 
 impl Dashboard {
-    /// A dashboard for the users that `access` admits.
+    /// Creates a dashboard of this store for the users that have access.
     pub fn new(store: impl Into<Arc<dyn Store>>, access: Access) -> Self {
         Self {
             store: store.into(),
@@ -51,11 +62,12 @@ impl Dashboard {
         }
     }
 
-    /// The path at which the application nests the router, like `/tasks`. Links
-    /// need it.
+    /// Sets the path at which the application nests the router, like `/tasks`.
+    ///
+    /// The links on the pages need it.
     ///
     /// # Panics
-    /// If it is not empty and does not begin with a slash, or ends with one.
+    /// Panics if it is not empty and does not begin with a slash, or ends with one.
     pub fn base_path(mut self, path: &str) -> Self {
         let fits = path.is_empty() || (path.starts_with('/') && !path.ends_with('/'));
         assert!(fits, "a base path looks like /tasks, not {path:?}");
@@ -63,7 +75,9 @@ impl Dashboard {
         self
     }
 
-    /// The time zone of the pages. Default: that of this machine.
+    /// Sets the time zone of the pages.
+    ///
+    /// Default: that of this machine.
     pub fn time_zone(mut self, zone: TimeZone) -> Self {
         self.zone = zone;
         self
@@ -76,19 +90,20 @@ impl Dashboard {
         self
     }
 
-    /// Ends event streams when this is cancelled. Without it, a server that waits
-    /// for its last request waits forever.
+    /// Ends the event streams of pages when this token is cancelled.
+    ///
+    /// Without it, a server that waits for its last request waits forever.
     pub fn stop_with(mut self, stop: CancellationToken) -> Self {
         self.stop = stop;
         self
     }
 
-    /// The router, to serve or to nest.
+    /// Returns the router, to serve or to nest.
     pub fn router(self) -> Router {
         routes::router(App::new(self))
     }
 
-    /// Every route, with the role that it needs.
+    /// Returns every route, with the role that it needs.
     #[must_use]
     pub fn routes() -> Vec<Route> {
         routes::all()

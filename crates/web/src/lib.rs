@@ -13,10 +13,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Dashboard`] holds the settings, [`Access`] decides which users have access;
-//! [`serve`] is for programs without a server of their own. Pages and API offer
-//! the same operations and need the same roles. Pages work without JavaScript;
-//! with it, they update themselves.
+//! An application that serves the dashboard adds this crate beside `task-engine`. [`Dashboard`]
+//! holds the settings, and [`Access`] decides which users have access. [`serve`] is for programs
+//! without a server of their own. Pages and API offer the same operations and need the same roles.
+//! Pages work without JavaScript; with it, they update themselves.
 //!
 //! # Features
 //! - `prometheus`: [`Recorder`], which exports metrics of this process (facade

@@ -12,7 +12,10 @@ const BOUNDS_TASKS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_0
 /// How often measurements are aggregated, also without a scrape.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// The recorder of this process. Cheap to clone.
+/// Records the metrics of this process, for
+/// [`Dashboard::engine_metrics`](crate::Dashboard::engine_metrics).
+///
+/// It is cheap to clone.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -28,13 +31,15 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Recorder(PrometheusHandle);
 
-/// A recorder is installed already.
+/// The error of [`Recorder::install`]: this process has a recorder already, so use that one.
 #[derive(Debug, thiserror::Error)]
 #[error("a metrics recorder is already installed in this process; use that one for /metrics")]
 pub struct RecorderTaken;
 
 impl Recorder {
-    /// Installs the recorder of this process. There is at most one.
+    /// Installs the recorder of this process.
+    ///
+    /// There is at most one.
     pub fn install() -> Result<Self, RecorderTaken> {
         // Buckets, because quantiles of several engines cannot be added.
         let name = Matcher::Suffix("_seconds".to_owned());
@@ -45,14 +50,15 @@ impl Recorder {
         builder.and_then(PrometheusBuilder::install_recorder).map(Self).map_err(taken)
     }
 
-    /// The metrics in the text format of Prometheus.
+    /// Returns the metrics in the text format of Prometheus.
     #[must_use]
     pub fn render(&self) -> String {
         self.0.render()
     }
 
-    /// Aggregates measurements, forever. Without it, each measurement stays in
-    /// memory until the next scrape.
+    /// Aggregates measurements until the future is dropped.
+    ///
+    /// Without it, each measurement stays in memory until the next scrape.
     pub async fn keep(self) {
         loop {
             tokio::time::sleep(UPKEEP_EVERY).await;

@@ -40,7 +40,21 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after `accept` failed.
 const ACCEPT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Serves a dashboard until `stop` is cancelled.
+/// Serves a dashboard on a socket until `stop` is cancelled.
+///
+/// Open requests have five seconds to end.
+///
+/// ```no_run
+/// use task_engine::sqlite::SqliteStore;
+/// use task_engine_web::{Access, Dashboard, Role, serve};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let dashboard = Dashboard::new(SqliteStore::open("tasks.db")?, Access::open_to(Role::Viewer));
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8642").await?;
+/// let stop = tokio_util::sync::CancellationToken::new();
+/// serve(dashboard, listener, stop).await?;
+/// # Ok(()) }
+/// ```
 pub async fn serve(
     dashboard: Dashboard,
     listener: TcpListener,

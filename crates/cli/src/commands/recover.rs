@@ -17,10 +17,10 @@ use crate::table::table;
 
 /// Recover the tasks that a dead engine left, or list dead engines
 ///
-/// Each of its attempts ends as a failure (`InstanceLost`), and the retry rule
-/// of its class decides what comes next. An engine that is alive is left alone:
-/// it counts as dead when its process is gone from this machine, or when it has
-/// sent no heartbeat for the time it was started with (--dead-after, 30 s).
+/// Each of its attempts ends as a failure (`InstanceLost`), and the retry rule of its class decides
+/// what comes next. An engine that is alive is left alone. It counts as dead when its process is
+/// gone from this machine, or when it has sent no heartbeat for the time it was started with
+/// (--dead-after, 30 s).
 ///
 /// Live engines do this by themselves, unless they were started with
 /// --recovery manual.

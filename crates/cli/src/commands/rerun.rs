@@ -12,10 +12,9 @@ use crate::operations::{OutcomeLine, SelectionArgs, change_tasks, operator, prin
 
 /// Create tasks again, with the same class and parameters
 ///
-/// A new task has the class, parameters, queue and priority of the old one, is due
-/// at once, and belongs to the same flow; its context names the old one
-/// (`rerun_of`). The old one stays as it is. A filter without a status matches
-/// tasks that have ended.
+/// A new task has the class, parameters, queue and priority of the old one, is due at once, and
+/// belongs to the same flow. Its context names the old one (`rerun_of`). The old one stays as it
+/// is. A filter without a status matches tasks that have ended.
 ///
 /// A new task depends on the new one of each selected task that the old one
 /// depended on, and otherwise on the same tasks as the old one. It is skipped if

@@ -13,10 +13,10 @@ use crate::table::{fit_lines, table};
 
 /// Show how many tasks wait, run, end and fail
 ///
-/// All numbers come from bounded reads, however much history there is: waiting
-/// tasks are counted up to 100,000 a class, failed ones up to 10,000; a + means that
-/// there may be more. Ended attempts are counted by the engines, all of them, up to
-/// five seconds ago. Only the last error of a class is a sample.
+/// All numbers come from bounded reads, however much history there is: waiting tasks are counted up
+/// to 100,000 a class, failed ones up to 10,000. A + means that there may be more. Ended attempts
+/// are counted by the engines, all of them, up to five seconds ago. Only the last error of a class
+/// is a sample.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Print it as JSON

@@ -1,10 +1,9 @@
 //! Persistent processes: one line of JSON a task, one line an answer.
 //!
-//! Each worker has a pool of processes, which are started on demand. The engine
-//! claims no more tasks than there are slots. A task gets a slot of a process; its
-//! line goes in, its answer comes out. A malformed answer fails only its task. If a
-//! process dies, or prints a line that belongs to no task, all of its tasks fail with
-//! its last log lines, and the next task gets a new process.
+//! Each worker has a pool of processes, which are started on demand. The engine claims no more
+//! tasks than there are slots. A task gets a slot of a process; its line goes in, its answer comes
+//! out. A malformed answer fails only its task. If a process dies, or prints a line that belongs to
+//! no task, all of its tasks fail with its last log lines. The next task gets a new process.
 //!
 //! A worker that connects over a socket has a pool of its own, with its connection in the
 //! place of a process; it is never replaced.

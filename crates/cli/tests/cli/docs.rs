@@ -1,5 +1,5 @@
-//! Runs every command and every statement of the documents, and checks that their
-//! links, tests and metrics exist.
+//! Runs every command and every statement of the documents, checks that their links, tests and
+//! metrics exist, and checks the sentences of documents and doc comments.
 
 mod names;
 mod sentences;

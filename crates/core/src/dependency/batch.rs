@@ -3,9 +3,9 @@
 use super::{Flow, InvalidFlow};
 use crate::task::{InvalidTask, NewTask, Task};
 
-/// A task, or one that was made with options of its own.
+/// A value that can be created as a task: a [`Task`], or a [`NewTask`] with options of its own.
 pub trait IntoTask {
-    /// The task to create.
+    /// Returns the task to create.
     fn into_task(self) -> Result<NewTask, InvalidTask>;
 }
 
@@ -21,8 +21,9 @@ impl IntoTask for NewTask {
     }
 }
 
-/// Tasks that run side by side, and tasks that run when all of them have ended. It is a
-/// [`Flow`]: its members are named `member 1`, `member 2` and so on, its callbacks
+/// A builder of tasks that run side by side, and of tasks that run when all of them have ended.
+///
+/// It is a [`Flow`]: its members are named `member 1`, `member 2` and so on, its callbacks
 /// `on_success`, `on_failure` and `on_end`.
 ///
 /// ```
@@ -50,7 +51,7 @@ const ON_FAILURE: &str = "on_failure";
 const ON_END: &str = "on_end";
 
 impl Batch {
-    /// A batch without members.
+    /// Creates a batch without members.
     pub fn new() -> Self {
         Self::default()
     }
@@ -84,14 +85,17 @@ impl Batch {
         tasks.into_iter().fold(self, Self::member)
     }
 
-    /// Runs this task when all members have succeeded. If one of them fails or is cancelled,
-    /// this task is cancelled.
+    /// Runs this task when all members have succeeded.
+    ///
+    /// If one of them fails or is cancelled, this task is cancelled.
     pub fn on_success(self, task: impl IntoTask) -> Self {
         self.callback(ON_SUCCESS, task)
     }
 
     /// Runs this task when all members have ended, if at least one of them has failed or was
-    /// cancelled. Otherwise this task is cancelled.
+    /// cancelled.
+    ///
+    /// Otherwise this task is cancelled.
     pub fn on_failure(self, task: impl IntoTask) -> Self {
         self.callback(ON_FAILURE, task)
     }

@@ -7,7 +7,7 @@ use super::{clock, relative, span};
 use crate::cancel::{CancelOutcome, CancelRow};
 use crate::task::ExecutionRow;
 
-/// The cancel request and its outcome, for the page of a task.
+/// Returns the cancel request and its outcome, for the page of a task.
 #[must_use]
 pub fn cancel_history_text(
     cancel: &CancelRow,
@@ -27,7 +27,7 @@ pub fn cancel_history_text(
     }
 }
 
-/// How the attempt responded to the cancel request.
+/// Returns how the attempt responded to the cancel request.
 #[must_use]
 pub fn cancel_outcome_text(cancel: &CancelRow, ended: Option<Timestamp>) -> String {
     let after = match (cancel.delivered_at, ended) {

@@ -5,7 +5,7 @@ use crate::attempt::NextState;
 use crate::recovery::ReclaimedAttempt;
 use crate::task::{ExecutionRow, ExecutionStatus, TaskStatus};
 
-/// How an attempt ended, and what that meant for its task.
+/// Returns how an attempt ended, and what that meant for its task.
 #[must_use]
 pub fn outcome_text(execution: &ExecutionRow) -> String {
     if execution.status == ExecutionStatus::Cancelled {
@@ -24,7 +24,7 @@ pub fn outcome_text(execution: &ExecutionRow) -> String {
     }
 }
 
-/// What happens next to a task that was reclaimed from a dead engine.
+/// Returns what happens next to a task that was reclaimed from a dead engine.
 #[must_use]
 pub fn next_state_text(task: &ReclaimedAttempt) -> String {
     match task.next {

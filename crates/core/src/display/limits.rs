@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::limit::{LimitOptions, LimitTarget, Rate};
 
-/// Which tasks a limit applies to: `class sync`, `queue mail`, `tasks that name it`.
+/// Returns which tasks a limit applies to: `class sync`, `queue mail`, `tasks that name it`.
 #[must_use]
 pub fn limit_target_text(target: &LimitTarget) -> String {
     match target {
@@ -14,7 +14,7 @@ pub fn limit_target_text(target: &LimitTarget) -> String {
     }
 }
 
-/// What a limit allows: `at most 2 running, 100 starts in 1s, for each customer_id`.
+/// Returns what a limit allows: `at most 2 running, 100 starts in 1s, for each customer_id`.
 #[must_use]
 pub fn limit_options_text(options: &LimitOptions) -> String {
     let mut parts = Vec::new();
@@ -40,13 +40,13 @@ fn starts(max: u32) -> String {
     if max == 1 { "1 start".to_owned() } else { format!("{max} starts") }
 }
 
-/// A rate as commands read it: `100/1s`.
+/// Returns a rate as commands read it: `100/1s`.
 #[must_use]
 pub fn rate_text(rate: &Rate) -> String {
     format!("{}/{}", rate.max, window_text(rate.per))
 }
 
-/// The exact length of a window, as durations are read: `1h30m`, `1s500ms`.
+/// Returns the exact length of a window, as durations are read: `1h30m`, `1s500ms`.
 #[must_use]
 pub fn window_text(per: Duration) -> String {
     let millis = per.as_millis();
@@ -64,7 +64,7 @@ pub fn window_text(per: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// A key of a limit, with its parameter: `customer_id acme`, `key acme`, `all tasks without
+/// Returns a key of a limit, with its parameter: `customer_id acme`, `key acme`, `all tasks without
 /// a customer_id`, `all tasks`.
 #[must_use]
 pub fn limit_key_text(parameter: Option<&str>, key: &str) -> String {

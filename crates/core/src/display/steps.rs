@@ -33,7 +33,7 @@ pub enum StepState {
 }
 
 impl StepState {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Recorded,
         Self::Sleeping,
@@ -46,7 +46,7 @@ impl StepState {
         Self::Unfinished,
     ];
 
-    /// Its token.
+    /// Returns its token.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl StepState {
         }
     }
 
-    /// Whether the task waits for its end.
+    /// Returns whether the task waits for its end.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::Sleeping | Self::Waiting | Self::Running)
@@ -72,8 +72,9 @@ impl StepState {
 /// One step of the timeline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepEntry {
-    /// Its position among the recorded steps. The end of a call has a number of its own, so
-    /// one may be missing.
+    /// Its position among the recorded steps.
+    ///
+    /// The end of a call has a number of its own, so one may be missing.
     pub number: u32,
     /// Its name.
     pub name: String,
@@ -96,7 +97,9 @@ pub struct StepEntry {
     pub children: Vec<TaskId>,
 }
 
-/// One entry for each step, in the order of their numbers. `status` is that of the task.
+/// Returns one entry for each step, in the order of their numbers.
+///
+/// `status` is that of the task.
 #[must_use]
 pub fn step_timeline(steps: &TaskSteps, status: TaskStatus) -> Vec<StepEntry> {
     let last_number = steps.steps.iter().map(|step| step.number).max().unwrap_or(0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// A duration in its two largest units: `35 ms`, `1.2 s`, `3 min 20 s`.
+/// Returns a duration in its two largest units: `35 ms`, `1.2 s`, `3 min 20 s`.
 #[must_use]
 pub fn span(time: Duration) -> String {
     const MINUTE: u64 = 60;
@@ -39,7 +39,7 @@ pub fn span(time: Duration) -> String {
     }
 }
 
-/// A time relative to now: `in 57 s`, `3 min 20 s ago`, `now`.
+/// Returns a time relative to now: `in 57 s`, `3 min 20 s ago`, `now`.
 #[must_use]
 pub fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance = time.duration_since(now);
@@ -53,13 +53,13 @@ pub fn relative(time: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A time in this time zone, with its offset.
+/// Returns a time in this time zone, with its offset.
 #[must_use]
 pub fn clock(time: Timestamp, zone: &TimeZone) -> String {
     time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S.%3f %:z").to_string()
 }
 
-/// Both: `2026-12-24 18:00:00.000 +01:00 (in 57 s)`.
+/// Returns a time, absolute and relative: `2026-12-24 18:00:00.000 +01:00 (in 57 s)`.
 #[must_use]
 pub fn clock_and_relative(time: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     format!("{} ({})", clock(time, zone), relative(time, now))

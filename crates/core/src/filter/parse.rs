@@ -57,7 +57,9 @@ const BYTES_MAX: usize = 16 * 1024;
 const OFFSET_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 impl Filter {
-    /// Reads a filter. Times without an offset are in this zone.
+    /// Reads a filter.
+    ///
+    /// Times without an offset are in this zone.
     pub fn parse(text: &str, zone: &TimeZone) -> Result<Self, InvalidFilter> {
         let mut reader = Reader { chars: text.chars().collect(), at: 0, zone };
         if text.len() > BYTES_MAX {
@@ -73,9 +75,10 @@ impl Filter {
         Ok(Self { terms })
     }
 
-    /// Reads the words that a shell has made of a filter. A shell removes quotes, so a
-    /// word that is not a valid filter is read again as one term, whose value is
-    /// everything after its operator.
+    /// Reads the words that a shell has made of a filter.
+    ///
+    /// A shell removes quotes, so a word that is not a valid filter is read again as one term,
+    /// whose value is everything after its operator.
     pub fn parse_words(
         words: &[impl AsRef<str>],
         zone: &TimeZone,

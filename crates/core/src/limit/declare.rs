@@ -12,14 +12,16 @@ use crate::display::{count, span};
 /// [`TaskOptions::limit`]: crate::task::TaskOptions::limit
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassLimit {
-    /// Its name. Without one, it is named after the class: see [`LimitOptions::name_for`].
+    /// Its name.
+    ///
+    /// A limit without a name gets one after the class: see [`LimitOptions::name_for`].
     pub name: Option<String>,
     /// Its options.
     pub options: LimitOptions,
 }
 
 impl ClassLimit {
-    /// The limit of this class.
+    /// Returns the limit of this class.
     #[must_use]
     pub fn of_class(&self, class: &str) -> Limit {
         Limit {
@@ -31,9 +33,10 @@ impl ClassLimit {
 }
 
 impl LimitOptions {
-    /// The name of a limit without a name of its own, for a class or queue: `sync` for a
-    /// maximum, `sync.rate` for a rate alone, `sync.order` for tasks in order, and `sync.fair`
-    /// for a key alone.
+    /// Returns the name of a limit of a class or queue that was declared without a name.
+    ///
+    /// For the class `sync` it is `sync` for a maximum, `sync.rate` for a rate alone, `sync.order`
+    /// for tasks in order, and `sync.fair` for a key alone.
     #[must_use]
     pub fn name_for(&self, owner: &str) -> String {
         let part = match self {
@@ -46,7 +49,7 @@ impl LimitOptions {
         format!("{owner}{part}")
     }
 
-    /// Whether its key is a secret parameter, or contains one: keys are visible.
+    /// Returns whether its key is a secret parameter, or contains one: keys are visible.
     #[must_use]
     pub fn has_secret_key(&self, secret_paths: &[impl AsRef<str>]) -> bool {
         self.key.as_ref().is_some_and(|key| {

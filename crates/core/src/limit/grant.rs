@@ -7,10 +7,12 @@ use jiff::SignedDuration;
 use super::LimitOptions;
 use crate::task::TaskId;
 
-/// What a claim knows about one key of a limit.
+/// The state of one key of a limit, as a claim sees it.
 #[derive(Debug, Clone, Default)]
 pub struct KeyState {
-    /// The options of the limit. `None` if the limit was removed: it no longer counts.
+    /// The options of the limit.
+    ///
+    /// `None` if the limit was removed: it no longer counts.
     pub options: Option<LimitOptions>,
     /// How many attempts of the key run, by the records of the store.
     pub running: usize,
@@ -34,7 +36,9 @@ pub struct KeyState {
 pub struct RecentStart {
     /// The number of the last one.
     pub total: i64,
-    /// How long ago they started at the latest. Negative while they may still start.
+    /// How long ago they started at the latest.
+    ///
+    /// Negative while they may still start.
     pub ago: SignedDuration,
 }
 
@@ -47,7 +51,7 @@ pub struct LaneLimits {
     pub holder: Option<TaskId>,
 }
 
-/// How many tasks of a lane may start.
+/// The number of tasks of a lane that may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// The place of the lane.
@@ -58,7 +62,7 @@ pub struct Grant {
     pub only: Option<TaskId>,
 }
 
-/// Why a lane may not start a task, and until when.
+/// The reason why a lane may not start a task, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneWait {
     /// Until this time has passed.
@@ -76,9 +80,10 @@ pub struct Grants {
     pub next_in: Option<Duration>,
 }
 
-/// Shares `wanted` starts among lanes, in their order: every lane that may start a task gets
-/// one before any gets a second, in proportion to weights. No key gets more starts than its
-/// limit allows.
+/// Shares `wanted` starts among lanes, in their order: every lane that may start a task gets one
+/// before any gets a second, in proportion to weights.
+///
+/// No key gets more starts than its limit allows.
 #[must_use]
 pub fn grant(wanted: usize, lanes: &[LaneLimits], keys: &[KeyState]) -> Grants {
     let mut free: Vec<usize> = keys.iter().map(|key| key.allowed(wanted)).collect();
@@ -150,7 +155,7 @@ impl LaneLimits {
 }
 
 impl KeyState {
-    /// How many attempts of the key may start now, up to `wanted`.
+    /// Returns how many attempts of the key may start now, up to `wanted`.
     #[must_use]
     pub fn allowed(&self, wanted: usize) -> usize {
         let Some(options) = &self.options else { return wanted };
@@ -182,7 +187,7 @@ impl KeyState {
         allowed
     }
 
-    /// What the key waits for before its next start; `None` if it may start now.
+    /// Returns what the key waits for before its next start; `None` if it may start now.
     #[must_use]
     pub fn wait(&self) -> Option<LaneWait> {
         if self.allowed(1) > 0 {

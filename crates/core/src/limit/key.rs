@@ -11,7 +11,9 @@ use crate::json::Json;
 /// The field of the context with the limits that a task names: `{"api": "acme"}`.
 pub const CONTEXT_NAME: &str = "limits";
 
-/// The longest key that is stored as it is. Of a longer one, a hash is the key.
+/// The longest key that is stored as it is.
+///
+/// Of a longer one, a hash is the key.
 pub const TASK_KEY_BYTES_MAX: usize = 200;
 
 /// Marks the queue of a due task that waits in the lane of its key: claims of tasks without
@@ -21,37 +23,40 @@ const LIMITED: char = '\u{1f}';
 /// Marks the queue of a task that waits for tasks that it depends on: no claim sees it.
 const BLOCKED: char = '\u{1e}';
 
-/// The queue in the waiting row of a task that waits in the lane of its key.
+/// Returns the queue in the waiting row of a task that waits in the lane of its key.
 #[must_use]
 pub fn limited_queue(queue: &str) -> String {
     format!("{LIMITED}{queue}")
 }
 
-/// The queue in the waiting row of a task that waits for tasks that it depends on.
+/// Returns the queue in the waiting row of a task that waits for tasks that it depends on.
 #[must_use]
 pub fn blocked_queue(queue: &str) -> String {
     format!("{BLOCKED}{queue}")
 }
 
-/// Whether a waiting row is one of a task that waits for tasks that it depends on.
+/// Returns whether a waiting row is one of a task that waits for tasks that it depends on.
 #[must_use]
 pub fn is_blocked_queue(stored: &str) -> bool {
     stored.starts_with(BLOCKED)
 }
 
-/// The queue of a task, by its waiting row.
+/// Returns the queue of a task, by its waiting row.
 #[must_use]
 pub fn plain_queue(stored: &str) -> &str {
     stored.strip_prefix([LIMITED, BLOCKED]).unwrap_or(stored)
 }
 
-/// A limit, and the key that a task has for it. The key is empty if the limit has none, or
-/// the task has no value for it.
+/// A limit, and the key that a task has for it.
+///
+/// The key is empty if the limit has none, or the task has no value for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LimitKey(pub LimitId, pub String);
 
-/// The limits of a task with their keys, in the order of their ids: tasks with the same lane
-/// key start under the same conditions. Stored as text, `[[3, "acme"], [5, ""]]`.
+/// The limits of a task with their keys, in the order of their ids: tasks with the same lane key
+/// start under the same conditions.
+///
+/// Stored as text, `[[3, "acme"], [5, ""]]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LaneKey(pub Vec<LimitKey>);
@@ -63,14 +68,14 @@ impl LaneKey {
         serde_json::from_str(text).ok()
     }
 
-    /// The text that is stored.
+    /// Returns the text that is stored.
     #[must_use]
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The keys that a task closes when the service behind it is overloaded: those of limits
-    /// with keys, or all if no limit has one.
+    /// Returns the keys that a task closes when the service behind it is overloaded: those of
+    /// limits with keys, or all if no limit has one.
     #[must_use]
     pub fn closed_by_task(&self) -> Vec<&LimitKey> {
         let keyed: Vec<&LimitKey> =
@@ -78,8 +83,10 @@ impl LaneKey {
         if keyed.is_empty() { self.0.iter().collect() } else { keyed }
     }
 
-    /// Whether these are exactly the limits that apply to tasks of a class and queue, besides
-    /// limits that tasks name. If not, limits were added or removed since.
+    /// Returns whether these are exactly the limits that apply to tasks of a class and queue,
+    /// besides limits that tasks name.
+    ///
+    /// If not, limits were added or removed since.
     #[must_use]
     pub fn is_current(&self, class: &str, queue: &str, limits: &[(LimitId, Limit)]) -> bool {
         let in_lane = |id: LimitId| self.0.iter().any(|LimitKey(limit, _)| *limit == id);
@@ -87,7 +94,7 @@ impl LaneKey {
     }
 }
 
-/// The lane key of a task: the limits of its class and queue, and those that it names.
+/// Returns the lane key of a task: the limits of its class and queue, and those that it names.
 #[must_use]
 pub fn lane_key(
     class: &str,
@@ -110,9 +117,11 @@ pub fn lane_key(
     LaneKey(keys)
 }
 
-/// The key of a task for a limit: the one that the task names, or else the value of the
-/// limit's parameter. A number or a boolean counts by its text, and a missing value is the
-/// empty key. A long text, a list or an object counts by its hash.
+/// Returns the key of a task for a limit: the one that the task names, or else the value of the
+/// limit's parameter.
+///
+/// A number or a boolean counts by its text, and a missing value is the empty key. A long text, a
+/// list or an object counts by its hash.
 #[must_use]
 pub fn limit_key(
     limit: &Limit,

@@ -28,8 +28,10 @@ pub struct LimitRow {
 /// The limits that an engine declares when it starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeclaredLimits {
-    /// The classes that the engine executes. A limit that an engine has declared for one of
-    /// them, and that is not in `limits`, is removed.
+    /// The classes that the engine executes.
+    ///
+    /// A limit that an engine has declared for one of them, and that is not in `limits`, is
+    /// removed.
     pub classes: Vec<String>,
     /// Its limits.
     pub limits: Vec<Limit>,
@@ -58,7 +60,7 @@ pub enum LimitChange {
     Changed,
     /// It was like this already.
     Unchanged,
-    /// No engine declares it any more, so it was removed.
+    /// The limit was removed, because no engine declares it any more.
     Removed,
     /// An operator has set other options, which stay.
     Overridden,
@@ -70,7 +72,7 @@ pub enum LimitChange {
 pub enum LimitCleared {
     /// It was removed.
     Removed,
-    /// What the operator had set was removed; the options that engines declare apply again.
+    /// The options of the operator were removed, and those that engines declare apply again.
     Declared,
     /// Nothing was changed: engines declare it, and an operator has not set anything.
     OnlyDeclared,
@@ -129,7 +131,9 @@ pub struct Holder {
     /// The attempt.
     #[serde(skip)]
     pub attempt: AttemptId,
-    /// Whether it runs. If not, its task holds a key in order and waits.
+    /// Whether it runs.
+    ///
+    /// If not, its task holds a key in order and waits.
     pub is_running: bool,
 }
 

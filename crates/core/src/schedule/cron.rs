@@ -5,8 +5,8 @@
 //! - a **fixed** time (neither minute nor hour begins with `*`) that does not exist, because
 //!   the clocks go forward, runs once, right after the change; one that exists twice,
 //!   because they go back, runs the first time only;
-//! - every other time **follows elapsed time**: it runs whenever the clock shows a matching
-//!   time, so twice if the clock shows it twice, and not at all if it never does.
+//! - every other time **follows elapsed time**: it runs whenever the clock shows a matching time.
+//!   It runs twice if the clock shows it twice, and not at all if it never does.
 //!
 //! `croner` finds matching times on the calendar; this module places them in a time zone.
 //! `croner` alone treats a time as fixed only if it is the only one of its day: `30 2,14 * * *`
@@ -77,7 +77,7 @@ impl Cron {
         })
     }
 
-    /// The first matching time after this one, if there is one.
+    /// Returns the first matching time after this one, if there is one.
     #[must_use]
     pub fn next_after(&self, time: Timestamp, zone: &TimeZone) -> Option<Occurrence> {
         if self.is_impossible {

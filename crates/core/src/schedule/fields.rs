@@ -1,13 +1,13 @@
 //! Parses the fields of a cron expression.
 //!
-//! `croner` parses them, too, but its errors have no position, it accepts forms that cron
-//! does not (`5/10`), and it does not tell whether a field begins with `*`, which decides
-//! about changes of clocks and about days. So the fields are parsed here and passed to
-//! `croner` in one canonical form.
+//! `croner` parses them, too, but its errors have no position, and it accepts forms that cron does
+//! not (`5/10`). It also does not tell whether a field begins with `*`, which decides about changes
+//! of clocks and about days. So the fields are parsed here and passed to `croner` in one canonical
+//! form.
 
 use std::collections::BTreeSet;
 
-/// Why a cron expression is invalid.
+/// The error of an invalid cron expression, with the field and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid cron expression {expression:?} at character {at}: {why}")]
 pub struct InvalidCron {

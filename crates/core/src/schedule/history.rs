@@ -29,7 +29,7 @@ pub enum ScheduleEventKind {
 }
 
 impl ScheduleEventKind {
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -99,7 +99,9 @@ pub struct ScheduleEvent {
     pub last_slot: Option<Timestamp>,
     /// How many slots were skipped; [`SLOTS_COUNTED_MAX`] means that many or more.
     pub slots: i64,
-    /// The task of a manual run. It may have been removed since.
+    /// The task of a manual run.
+    ///
+    /// It may have been removed since.
     pub task_id: Option<TaskId>,
     /// The user who requested it, if known.
     pub requested_by: Option<String>,
@@ -146,7 +148,7 @@ pub struct HistoryLine {
 }
 
 impl ScheduleDetails {
-    /// Fired slots and other events, newest first.
+    /// Returns fired slots and other events, newest first.
     #[must_use]
     pub fn history(&self) -> Vec<HistoryLine> {
         let fired = self.fired.iter().map(HistoryLine::fired);

@@ -10,8 +10,10 @@ use super::{InvalidDefinition, Overlap, ScheduleDefinition};
 use crate::json::Json;
 use crate::task::{NewTask, TaskId};
 
-/// A schedule and its version. Every change and every decided slot makes a new version. A
-/// write names the version it read and fails if there is a newer one.
+/// A schedule and its version.
+///
+/// Every change and every decided slot makes a new version. A write names the version it read and
+/// fails if there is a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ScheduleVersion {
     /// Unique even among schedules of the same name.
@@ -37,7 +39,9 @@ pub struct ScheduleState {
     pub paused: Option<SchedulePause>,
     /// Why it cannot fire, if so.
     pub error: Option<String>,
-    /// The next slot to decide. `None` while it is paused or has an error.
+    /// The next slot to decide.
+    ///
+    /// `None` while it is paused or has an error.
     pub next_at: Option<Timestamp>,
 }
 
@@ -63,16 +67,20 @@ pub struct ScheduleRow {
     pub state: ScheduleState,
     /// The last slot that fired.
     pub last_slot: Option<Timestamp>,
-    /// The task of that slot. It may have been removed since.
+    /// The task of that slot.
+    ///
+    /// It may have been removed since.
     pub last_task: Option<TaskId>,
     /// When it was first stored.
     pub created_at: Timestamp,
-    /// When it was last changed. Firing is not a change.
+    /// When it was last changed.
+    ///
+    /// Firing is not a change.
     pub updated_at: Timestamp,
 }
 
 impl ScheduleRow {
-    /// Its definition, if this version of the program can read it.
+    /// Returns its definition, if this version of the program can read it.
     pub fn definition(&self) -> Result<ScheduleDefinition, InvalidDefinition> {
         ScheduleDefinition::from_json(&self.state.definition)
     }
@@ -107,8 +115,9 @@ pub struct DueSchedules {
 pub struct DueSchedule {
     /// The schedule.
     pub row: ScheduleRow,
-    /// Whether the task of its last slot has not ended. Only read if its [`Overlap`]
-    /// depends on it.
+    /// Whether the task of its last slot has not ended.
+    ///
+    /// Only read if its [`Overlap`] depends on it.
     pub last_runs: bool,
 }
 
@@ -133,7 +142,9 @@ pub struct Firing {
 pub struct FiredSlot {
     /// The slot.
     pub slot: Timestamp,
-    /// Its task. It may have been removed since.
+    /// Its task.
+    ///
+    /// It may have been removed since.
     pub task_id: TaskId,
     /// When it fired.
     pub fired_at: Timestamp,

@@ -22,21 +22,22 @@ pub(super) const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ScheduleRule {
-    /// At the times of a cron expression.
+    /// The times of a cron expression.
     Cron(Box<Cron>),
-    /// At equal intervals: slot n is at the anchor plus n times this. A late slot does
-    /// not delay the next one.
+    /// Equal intervals: slot n is at the anchor plus n times this.
+    ///
+    /// A late slot does not delay the next one.
     Every(Duration),
 }
 
-/// Why a rule is invalid.
+/// The error of an invalid rule of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidScheduleRule {
-    /// The cron expression is invalid.
+    /// The cron expression is invalid: the message names the field.
     #[error(transparent)]
     Cron(#[from] InvalidCron),
-    /// The interval is invalid.
+    /// The interval is too short, too long, or not a duration.
     #[error("invalid interval {text:?}: {why}")]
     Interval {
         /// As given, without `every`.
@@ -92,14 +93,15 @@ pub struct Timetable {
 }
 
 impl Timetable {
-    /// The first slot after this time, if there is one.
+    /// Returns the first slot after this time, if there is one.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         self.find_after(time).map(|found| found.at)
     }
 
-    /// The newest `limit` slots from `first` to `last`, both included, in order. However
-    /// long the range is, it computes only a small multiple of what it returns.
+    /// Returns the newest `limit` slots from `first` to `last`, both included, in order.
+    ///
+    /// However long the range is, it computes only a small multiple of what it returns.
     #[must_use]
     pub fn newest(&self, first: Timestamp, last: Timestamp, limit: usize) -> Vec<Timestamp> {
         let mut window = match self.rule {
@@ -149,7 +151,7 @@ impl Timetable {
         slots.into()
     }
 
-    /// The next `number` slots after this time, for people.
+    /// Returns the next `number` slots after this time, for people.
     #[must_use]
     pub fn preview(&self, after: Timestamp, number: usize) -> Vec<SlotPreview> {
         let mut previews = Vec::new();

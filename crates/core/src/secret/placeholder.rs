@@ -7,7 +7,7 @@ use super::PLACEHOLDER;
 use super::rewrite::{Shape, quoted, write_list, write_object};
 use crate::json::Json;
 
-/// A placeholder that matches no stored value.
+/// The error of a placeholder that matches no stored value: send the value itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{PLACEHOLDER:?} at {pointer:?} stands for a hidden value and cannot be stored; send the value itself, or leave the placeholder where it was"
@@ -18,13 +18,15 @@ pub struct UnexpectedPlaceholder {
 }
 
 /// Refuses a string that is the placeholder, and with `inside` also one that contains it.
-/// For new parameters, where a placeholder has no stored value.
+///
+/// Use it for new parameters, where a placeholder has no stored value.
 pub fn refuse_placeholders(new: &Json, inside: bool) -> Result<(), UnexpectedPlaceholder> {
     refuse(new.as_str(), inside, "")
 }
 
-/// `new` with the stored values in place of unchanged placeholders. `redacted` is what
-/// readers see of `stored`; `None` if nothing is hidden.
+/// Returns `new` with the stored values in place of unchanged placeholders.
+///
+/// `redacted` is what readers see of `stored`; `None` if nothing is hidden.
 pub fn restore(
     new: &Json,
     stored: &Json,

@@ -1,7 +1,8 @@
 //! The fields of a context about the HTTP request that created the task, if it had an
-//! `Idempotency-Key`: the key, and a keyed hash of the request. Readers must not see them.
-//! With the key a reader could send the request again with a guess of its body; with the
-//! hash and the key of the database a reader could check guesses offline.
+//! `Idempotency-Key`: the key, and a keyed hash of the request.
+//!
+//! Readers must not see them. With the key a reader could send the request again with a guess of
+//! its body. With the hash and the key of the database a reader could check guesses offline.
 
 use std::fmt::Display;
 
@@ -18,7 +19,7 @@ pub const CONTEXT_CREATOR: &str = "created_by";
 /// The prefix of unique keys that come from an `Idempotency-Key`.
 pub(crate) const KEY_PREFIX: &str = "idempotency-key:";
 
-/// The unique key of a task of a request.
+/// Returns the unique key of a task of a request.
 #[must_use]
 pub fn unique_key(idempotency_key: &str, at: impl Display) -> String {
     format!("{KEY_PREFIX}{idempotency_key}:{at}")

@@ -9,7 +9,7 @@ use crate::cancel::CancelRow;
 use crate::json::Json;
 use crate::progress::ProgressRow;
 
-/// Which tasks to list, newest first.
+/// A query for a page of tasks, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct TaskListQuery {
     /// Only tasks in this status.
@@ -47,7 +47,9 @@ pub struct TaskRow {
     pub retry_number: i32,
     /// The engine that holds it, or that ended it.
     pub instance: Option<String>,
-    /// The last error, if its last attempt failed. None after a snooze.
+    /// The last error, if its last attempt failed.
+    ///
+    /// It is `None` after a snooze.
     pub error: Option<TaskError>,
     /// Whether it waits for tasks that it depends on.
     pub is_blocked: bool,
@@ -67,7 +69,9 @@ pub struct TaskDetails {
     pub executions: Vec<ExecutionRow>,
     /// Whether a cancel request for the running attempt is pending.
     pub cancel_requested: bool,
-    /// Results that arrived after their attempt had ended. They change nothing.
+    /// Results that arrived after their attempt had ended.
+    ///
+    /// They change nothing.
     pub late_results: Vec<LateResult>,
     /// Shared by all tasks of its flow.
     pub correlation_id: String,

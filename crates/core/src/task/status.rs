@@ -12,14 +12,14 @@ use crate::parse_error::ParseError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskStatus {
-    /// It runs once it is due and a worker is free.
+    /// The task runs as soon as it is due and a worker is free.
     Waiting,
-    /// An engine holds it.
+    /// An engine holds the task.
     Running,
-    /// It ended successfully.
+    /// The task ended successfully; filters accept the word `succeeded`, too.
     #[serde(alias = "succeeded")]
     Stopped,
-    /// It failed and is not retried any more.
+    /// The task failed and is not retried any more.
     Failed,
     /// It was cancelled.
     Cancelled,
@@ -33,7 +33,7 @@ impl TaskStatus {
     pub const ALL: [Self; 5] =
         [Self::Waiting, Self::Running, Self::Stopped, Self::Failed, Self::Cancelled];
 
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl TaskStatus {
         }
     }
 
-    /// The word for readers who are new to it: `stopped (succeeded)`.
+    /// Returns the word for readers who are new to it: `stopped (succeeded)`.
     #[must_use]
     pub fn explained(self) -> &'static str {
         match self {
@@ -87,16 +87,19 @@ pub enum ExecutionStatus {
     Success,
     /// It failed.
     Failure,
-    /// It postponed its task. Neither a success nor a failure: no retry is used.
+    /// It postponed its task.
+    ///
+    /// Neither a success nor a failure: no retry is used.
     Snoozed,
-    /// Not an attempt: the task was cancelled while it waited for this one.
+    /// The task was cancelled while it waited for this attempt, which never began.
     Cancelled,
 }
 
 impl ExecutionStatus {
-    /// The status of an attempt that has ended. If a task is cancelled while it
-    /// snoozes, the attempt counts as any cancelled one. `was_held`: an engine had
-    /// claimed it.
+    /// Returns the status of an attempt that has ended.
+    ///
+    /// If a task is cancelled while it snoozes, the attempt counts as any cancelled one.
+    /// `was_held`: an engine had claimed it.
     #[must_use]
     pub fn of_ended(
         error: Option<&TaskError>,
@@ -113,7 +116,7 @@ impl ExecutionStatus {
         }
     }
 
-    /// The token that is stored and that programs read.
+    /// Returns the token that is stored and that programs read.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -20,8 +20,9 @@ use crate::failure::Failure;
 use crate::trace;
 
 impl<S> Context<S> {
-    /// Runs code once: stores its result before it continues, and later attempts of the task
-    /// get the stored result. See [`durable`](crate::durable).
+    /// Runs code once and stores its result; later attempts of the task get the stored result.
+    ///
+    /// See [`durable`](crate::durable).
     ///
     /// An error of the code is returned as it is and not stored, so that a later attempt runs
     /// the step again. The name identifies the step; the second step of the same name is
@@ -57,26 +58,64 @@ impl<S> Context<S> {
         }
     }
 
-    /// Sleeps by the database's clock. The attempt ends, so that neither a worker nor memory
-    /// is used meanwhile, and the next attempt continues here; a sleep of up to five seconds
-    /// waits in place. No retry is used.
+    /// Sleeps for a time by the database's clock.
+    ///
+    /// The attempt ends, so that neither a worker nor memory is used meanwhile, and the next
+    /// attempt continues here. A sleep of up to five seconds waits in place. No retry is used.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use task_engine::{Context, Failure, Task, testing::Harness};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Remind { to: String }
+    /// async fn remind(task: Remind, cx: Context<()>) -> Result<(), Failure> {
+    ///     cx.sleep("three days", Duration::from_secs(3 * 86_400)).await;
+    ///     cx.log(format!("reminded {}", task.to));
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let harness = Harness::new(|tasks| tasks.engine(()).handle(remind)).await;
+    /// # harness.tasks().create(Remind { to: "ada".into() }).await.unwrap();
+    /// # harness.drain_until_quiet().await.assert_all_done();
+    /// # }
+    /// ```
     pub async fn sleep(&self, name: &str, time: Duration) {
         let slept = self.sleep_or_suspend(name, StepContent::SleepFor(time)).await;
         self.or_exit(slept).await;
     }
 
-    /// The same until a time.
+    /// Sleeps until a time by the database's clock: see [`sleep`](Self::sleep).
     pub async fn sleep_until(&self, name: &str, time: Timestamp) {
         let slept = self.sleep_or_suspend(name, StepContent::SleepUntil(time)).await;
         self.or_exit(slept).await;
     }
 
-    /// Waits for a signal to this task, at most for a time from the first call on. The
-    /// attempt ends meanwhile, as for [`sleep`](Self::sleep). Send the signal with
+    /// Waits for a signal to this task, at most for `timeout`, counted from the first call.
+    ///
+    /// The attempt ends meanwhile, as for [`sleep`](Self::sleep). Send the signal with
     /// [`TaskEngine::signal`](crate::TaskEngine::signal), SQL, HTTP or the command line.
     ///
-    /// A signal that was sent before the wait is kept. The first signal of a name counts;
-    /// the second wait for `approved` waits for the signal `approved#2`.
+    /// A signal that was sent before the wait is kept. The first signal of a name counts. The
+    /// second wait for `approved` waits for the signal `approved#2`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use task_engine::{Context, Failure, Task};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Publish { article: u64 }
+    /// async fn publish(task: Publish, cx: Context<()>) -> Result<String, Failure> {
+    ///     let week = Duration::from_secs(7 * 86_400);
+    ///     match cx.wait_for::<String>("approved", week).await {
+    ///         Ok(editor) => Ok(format!("approved by {editor}")),
+    ///         Err(_timed_out) => Err(Failure::no_retry("not approved within a week")),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`WaitTimedOut`] if the signal did not arrive in time.
     pub async fn wait_for<T: DeserializeOwned>(
         &self,
         name: &str,
@@ -91,9 +130,33 @@ impl<S> Context<S> {
         Ok(self.decoded(&what, &signal.payload).await)
     }
 
-    /// Creates a child task and waits for its result. The child is created once; the attempt
-    /// ends meanwhile, as for [`sleep`](Self::sleep). The name of the step is the class of
-    /// the child.
+    /// Creates a child task and waits for its result.
+    ///
+    /// The child is created once. The attempt ends meanwhile, as for [`sleep`](Self::sleep). The
+    /// name of the step is the class of the child.
+    ///
+    /// ```
+    /// # use task_engine::{Context, Failure, Task, testing::Harness};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Total { numbers: Vec<i64> }
+    /// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+    /// # struct Sum { numbers: Vec<i64> }
+    /// async fn total(task: Total, cx: Context<()>) -> Result<i64, Failure> {
+    ///     let sum: i64 = cx.call(Sum { numbers: task.numbers }).await?;
+    ///     Ok(sum)
+    /// }
+    /// # async fn sum(task: Sum) -> Result<i64, Failure> { Ok(task.numbers.iter().sum()) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let harness = Harness::new(|tasks| tasks.engine(()).handle(total).handle(sum)).await;
+    /// # harness.tasks().create(Total { numbers: vec![1, 2] }).await.unwrap();
+    /// # let drained = harness.drain_until_quiet().await;
+    /// # drained.assert_all_done();
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails with [`ChildFailed`] if the child failed, was cancelled or was removed.
     pub async fn call<T: Task, R: DeserializeOwned>(&self, child: T) -> Result<R, ChildFailed> {
         let outcomes = self.call_tasks(T::CLASS, || Ok(vec![NewTask::of(&child)?])).await;
         let outcome = outcomes.into_iter().next();
@@ -103,8 +166,10 @@ impl<S> Context<S> {
         }
     }
 
-    /// Creates child tasks of one class, at most 10,000, and waits until all of them have
-    /// ended. The task continues once. The results are in the order of the children.
+    /// Creates up to 10,000 child tasks of one class, and waits until all of them have ended.
+    ///
+    /// The task continues once, when the last child has ended. The results are in the order of the
+    /// children.
     pub async fn call_all<T: Task, R: DeserializeOwned>(
         &self,
         children: impl IntoIterator<Item = T>,
@@ -153,7 +218,7 @@ impl<S> Context<S> {
     /// ```
     ///
     /// # Panics
-    /// In asynchronous code: await the call instead.
+    /// Panics in asynchronous code: await the call instead.
     pub fn block_on<F: Future>(&self, call: F) -> F::Output {
         self.handle.session.runtime.block_on(call)
     }

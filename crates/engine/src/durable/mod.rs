@@ -1,4 +1,4 @@
-//! Durable tasks: processes of hours or weeks that survive crashes and deployments.
+//! Durable tasks run processes of hours or weeks, which survive crashes and deployments.
 //!
 //! A task becomes durable by using these calls of its [`Context`]:
 //!
@@ -44,9 +44,9 @@
 //! - The code between the calls may run again: in every attempt, from the beginning. Keep
 //!   effects and random numbers inside steps.
 //! - A step is identified by its name. A recorded step never runs again and never changes.
-//! - A call that suspends the task does not return: the handler's future is dropped (the
-//!   thread of a blocking handler is unwound), and the next attempt runs the handler from its
-//!   beginning, with the recorded results. So no error handling of the code sees a suspension.
+//! - A call that suspends the task does not return: the handler's future is dropped, or the thread
+//!   of a blocking handler is unwound. The next attempt runs the handler from its beginning, with
+//!   the recorded results. So no error handling of the code sees a suspension.
 //! - The time limit of a class applies to each attempt, not to the time between them.
 //! - Retries are counted anew after an attempt that recorded a step
 //!   ([`RetryRule::restart_after_progress`](crate::RetryRule::restart_after_progress)).
@@ -78,7 +78,8 @@ pub(crate) use parents::EndedTasks;
 pub(crate) use session::{InjectedFailures, SessionHandle};
 pub(crate) use writer::write_steps;
 
-/// The signal that a task waited for did not arrive in time.
+/// The error of [`Context::wait_for`](crate::Context::wait_for) when the signal did not arrive in
+/// time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitTimedOut {
@@ -96,7 +97,7 @@ impl fmt::Display for WaitTimedOut {
 
 impl std::error::Error for WaitTimedOut {}
 
-/// A child task did not succeed.
+/// The error of [`Context::call`](crate::Context::call) when a child task did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChildFailed {

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 
 impl<S> Context<S> {
-    /// The name under which a step is recorded, and its result if it is recorded already.
+    /// Returns the name under which a step is recorded, and its result if it is recorded already.
     #[doc(hidden)]
     pub async fn begin_step_raw(&self, name: &str) -> Result<(String, Option<Json>), Failure> {
         Ok(match self.enter_step(name).await? {
@@ -22,9 +22,10 @@ impl<S> Context<S> {
         })
     }
 
-    /// Records the result of a step under the name that
-    /// [`begin_step_raw`](Self::begin_step_raw) returned. Returns the result that counts:
-    /// another attempt may have recorded its own before.
+    /// Records the result of a step under the name that [`begin_step_raw`](Self::begin_step_raw)
+    /// returned.
+    ///
+    /// Returns the result that counts: another attempt may have recorded its own before.
     #[doc(hidden)]
     pub async fn end_step_raw(
         &self,
@@ -42,13 +43,13 @@ impl<S> Context<S> {
         self.sleep_or_suspend(name, time).await
     }
 
-    /// The signal, or the timeout.
+    /// Returns the signal, or the timeout.
     #[doc(hidden)]
     pub async fn wait_raw(&self, name: &str, timeout: Duration) -> Result<SignalRow, Failure> {
         self.wait_or_suspend(name, timeout).await
     }
 
-    /// How the children ended, in their order.
+    /// Returns how the children ended, in their order.
     #[doc(hidden)]
     pub async fn call_raw(
         &self,

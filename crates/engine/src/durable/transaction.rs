@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::transaction::Transaction;
 
 impl<S> Context<S> {
-    /// The result of a step that is recorded; `None` if it has to run: see
+    /// Returns the result of a step that is recorded; `None` if it has to run: see
     /// [`step_in`](Self::step_in).
     pub async fn recorded<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let found = self.find_step(name).await;
@@ -19,8 +19,11 @@ impl<S> Context<S> {
         Some(self.decoded(&format!("the result of step {name:?}"), &stored).await)
     }
 
-    /// Records a step in a transaction of the application, in the database of the tasks: the
-    /// effects of the transaction and the record of the step commit together, or neither does.
+    /// Records a step of a durable task in a transaction of the application.
+    ///
+    /// The transaction is in the database of the tasks. Its effects and the record of the step
+    /// commit together, or neither does.
+    ///
     /// So the effects happen exactly once, even if the engine dies. Call it last, with `?`, and
     /// commit. Ask [`recorded`](Self::recorded) first whether the step has to run.
     ///

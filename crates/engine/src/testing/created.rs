@@ -14,8 +14,9 @@ use task_engine_sqlite::rusqlite;
 
 use crate::testing::difference::{differences, shown};
 
-/// A task that was created. Dereferences to its parameters, so `created.to` is
-/// what the application gave.
+/// A task that was created.
+///
+/// It dereferences to its parameters, so `created.to` is the value that the application passed.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Created<T> {
@@ -31,7 +32,7 @@ pub struct Created<T> {
     pub due_at: Timestamp,
     /// When it was created.
     pub created_at: Timestamp,
-    /// Its context: parent, correlation id, …
+    /// Its context, with its parent and its correlation id.
     pub context: Json,
     parameters: Json,
 }
@@ -72,7 +73,7 @@ impl<T: Task> Created<T> {
         })
     }
 
-    /// How long after its creation it may run.
+    /// Returns how long after its creation it may run.
     #[must_use]
     pub fn wait(&self) -> Duration {
         Duration::try_from(self.due_at.duration_since(self.created_at)).unwrap_or_default()
@@ -100,7 +101,9 @@ impl<T: Task> fmt::Debug for Created<T> {
     }
 }
 
-/// Tasks of one class that were created, oldest first. Is a slice of [`Created`].
+/// Tasks of one class that were created, oldest first.
+///
+/// It dereferences to a slice of [`Created`].
 #[derive(Clone)]
 pub struct CreatedTasks<T>(Vec<Created<T>>);
 
@@ -117,7 +120,7 @@ impl<T: Task> CreatedTasks<T> {
     /// Checks that such a task is among them, and returns the first.
     ///
     /// # Panics
-    /// If there is none. The message shows how the others differ.
+    /// Panics if there is none. The message shows how the others differ.
     #[track_caller]
     pub fn assert_contains(&self, task: &T) -> &Created<T> {
         match self.place_of(task) {
@@ -129,7 +132,7 @@ impl<T: Task> CreatedTasks<T> {
     /// Checks that there is none.
     ///
     /// # Panics
-    /// If there is one.
+    /// Panics if there is one.
     #[track_caller]
     pub fn assert_empty(&self) {
         assert!(self.0.is_empty(), "no task of class {} was expected: {self:#?}", T::CLASS);
@@ -209,8 +212,7 @@ pub(super) fn others(classes: Vec<String>) -> String {
     format!("\n  tasks of other classes: {}", counted.join(", "))
 }
 
-/// The tasks of a class that a transaction of rusqlite has created and not yet
-/// committed.
+/// Returns the tasks of a class that a transaction of rusqlite has created and not yet committed.
 ///
 /// ```
 /// # #[derive(serde::Serialize, serde::Deserialize, task_engine::Task)]
@@ -248,15 +250,15 @@ pub(super) fn others(classes: Vec<String>) -> String {
 /// ```
 ///
 /// # Panics
-/// If the database cannot be read, or the parameters do not fit the type.
+/// Panics if the database cannot be read, or the parameters do not fit the type.
 #[track_caller]
 pub fn created_in<T: Task>(transaction: &rusqlite::Connection) -> CreatedTasks<T> {
     let created = task_engine_sqlite::created_in(transaction, T::CLASS);
     CreatedTasks::of(created.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The tasks of a class that a transaction of tokio-postgres has created and not
-/// yet committed.
+/// Returns the tasks of a class that a transaction of tokio-postgres has created and not yet
+/// committed.
 ///
 /// ```no_run
 /// # #[derive(serde::Serialize, serde::Deserialize, task_engine::Task)]
@@ -276,7 +278,7 @@ pub fn created_in<T: Task>(transaction: &rusqlite::Connection) -> CreatedTasks<T
 /// ```
 ///
 /// # Panics
-/// If the database cannot be read, or the parameters do not fit the type.
+/// Panics if the database cannot be read, or the parameters do not fit the type.
 #[cfg(feature = "postgres")]
 pub async fn created_in_postgres<T: Task>(
     schema: &task_engine_postgres::Schema,
@@ -286,10 +288,11 @@ pub async fn created_in_postgres<T: Task>(
     CreatedTasks::of(created.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The same as [`created_in_postgres`], with sqlx.
+/// Returns the tasks of a class that a transaction of sqlx has created and not yet committed: see
+/// [`created_in_postgres`].
 ///
 /// # Panics
-/// If the database cannot be read, or the parameters do not fit the type.
+/// Panics if the database cannot be read, or the parameters do not fit the type.
 #[cfg(feature = "sqlx")]
 pub async fn created_in_sqlx<T: Task>(
     schema: &task_engine_postgres::Schema,

@@ -60,10 +60,10 @@ impl Executed {
         }
     }
 
-    /// The decoded result, or the error.
+    /// Returns the decoded result, or the error.
     ///
     /// # Panics
-    /// If there is a result and it is no `R`.
+    /// Panics if there is a result that does not decode as an `R`.
     #[track_caller]
     pub fn result<R: DeserializeOwned>(&self) -> Result<R, TaskError> {
         let result = self.outcome.clone()?;
@@ -77,10 +77,10 @@ impl Executed {
         }
     }
 
-    /// The error of an attempt that has failed.
+    /// Returns the error of an attempt that has failed.
     ///
     /// # Panics
-    /// If it has not.
+    /// Panics if the attempt has not failed.
     #[must_use]
     #[track_caller]
     pub fn error(&self) -> &TaskError {
@@ -90,20 +90,22 @@ impl Executed {
         }
     }
 
-    /// Whether the task did its work.
+    /// Returns whether the task did its work.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.status == TaskStatus::Stopped
     }
 
-    /// Whether the task has failed or was released, and waits for another attempt.
+    /// Returns whether the task has failed or was released, and waits for another attempt.
     #[must_use]
     pub fn will_be_retried(&self) -> bool {
         self.status == TaskStatus::Waiting && !self.is_snoozed()
     }
 
-    /// Whether the handler has postponed the task: see
-    /// [`Failure::snooze`](crate::Failure::snooze). `retry_in` is the time.
+    /// Returns whether the handler has postponed the task: see
+    /// [`Failure::snooze`](crate::Failure::snooze).
+    ///
+    /// `retry_in` is the time.
     #[must_use]
     pub fn is_snoozed(&self) -> bool {
         let (error, ends_task) = match self.status {
@@ -113,7 +115,7 @@ impl Executed {
         ExecutionStatus::of_ended(error, ends_task, true) == ExecutionStatus::Snoozed
     }
 
-    /// The messages of the log lines.
+    /// Returns the messages of the log lines.
     #[must_use]
     pub fn log(&self) -> Vec<&str> {
         self.lines.iter().map(|line| line.message.as_str()).collect()
@@ -136,8 +138,9 @@ impl fmt::Display for Executed {
     }
 }
 
-/// The attempts of one drain, in order. Is a slice of
-/// [`Executed`].
+/// The attempts of one drain, in order.
+///
+/// It dereferences to a slice of [`Executed`].
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Drained {
@@ -162,7 +165,7 @@ pub struct PassedOver {
 }
 
 impl Drained {
-    /// The attempts at tasks of one class.
+    /// Returns the attempts at tasks of one class.
     #[must_use]
     pub fn of<T: Task>(&self) -> Vec<&Executed> {
         self.executed.iter().filter(|executed| executed.class == T::CLASS).collect()
@@ -172,7 +175,7 @@ impl Drained {
     /// that none was passed over.
     ///
     /// # Panics
-    /// If that is not so; the message lists what ran.
+    /// Panics if one did not succeed or was passed over. The message lists what ran.
     #[track_caller]
     pub fn assert_all_done(&self) {
         let last = |task: &Executed| {

@@ -27,7 +27,25 @@ use crate::testing::created::{self, Created, CreatedTasks};
 use crate::testing::executed::{Drained, Executed, PassedOver};
 use crate::testing::harness_session::HarnessSession;
 
-/// An engine in a test's hands: see [`testing`](crate::testing).
+/// An engine that runs tasks only when the test asks for it.
+///
+/// ```
+/// # use task_engine::{Failure, Task};
+/// # #[derive(serde::Serialize, serde::Deserialize, Task)]
+/// # struct Add { a: i64, b: i64 }
+/// use task_engine::testing::Harness;
+///
+/// async fn add(task: Add) -> Result<i64, Failure> { Ok(task.a + task.b) }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let harness = Harness::new(|tasks| tasks.engine(()).handle(add)).await;
+/// let done = harness.perform(Add { a: 1, b: 2 }).await;
+/// assert_eq!(done.result::<i64>(), Ok(3));
+/// # }
+/// ```
+///
+/// See [`testing`](crate::testing) for more.
 pub struct Harness<S> {
     engine: PreparedEngine<S>,
     /// For the clock; `None` on other stores.
@@ -47,23 +65,24 @@ const PAGE: u32 = 500;
 const CLOCK_MOVES_MAX: usize = 1000;
 
 impl<S: Send + Sync + 'static> Harness<S> {
-    /// With its own in-memory database. `engine` is the function with which the
-    /// application makes its engine: its state, handlers, hooks, queues and schedules
-    /// count; settings that are only for running do not.
+    /// Creates a harness with its own in-memory database.
+    ///
+    /// `engine` is the function with which the application makes its engine. Its state, handlers,
+    /// hooks, queues and schedules count; settings that only matter to a running engine do not.
     ///
     /// # Panics
-    /// If the engine could not start either: two handlers for a class, for one.
+    /// Panics if the engine could not start either, for example because a class has two handlers.
     pub async fn new(engine: impl FnOnce(&TaskEngine) -> Engine<S>) -> Self {
         let store = SqliteStore::open_in_memory();
         let store = store.unwrap_or_else(|error| panic!("no database in memory: {error}"));
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
     }
 
-    /// With a database in a file, in which an application may have tables of its
+    /// Creates a harness with a database in a file, in which the application may have tables of its
     /// own.
     ///
     /// # Panics
-    /// As [`Harness::new`], and if the file cannot be opened.
+    /// Panics as [`Harness::new`], and if the file cannot be opened.
     pub async fn open(
         path: impl AsRef<Path>,
         engine: impl FnOnce(&TaskEngine) -> Engine<S>,
@@ -72,11 +91,12 @@ impl<S: Send + Sync + 'static> Harness<S> {
         Self::begin(Arc::new(store.clone()), Some(store), engine).await
     }
 
-    /// On any store, for example a PostgreSQL server for tests. Its clock cannot be
-    /// moved, so there is no [`Harness::advance`].
+    /// Creates a harness on any store, for example on a PostgreSQL server for tests.
+    ///
+    /// The clock of other stores than SQLite cannot be moved by [`Harness::advance`].
     ///
     /// # Panics
-    /// As [`Harness::new`], and if the store cannot be reached.
+    /// Panics as [`Harness::new`], and if the store cannot be reached.
     pub async fn on(
         store: impl Into<Arc<dyn Store>>,
         engine: impl FnOnce(&TaskEngine) -> Engine<S>,
@@ -112,7 +132,8 @@ impl<S: Send + Sync + 'static> Harness<S> {
         }
     }
 
-    /// How many tasks may run in one drain before it is taken for a loop.
+    /// Sets how many tasks may run in one drain before the drain counts as endless and panics.
+    ///
     /// Default: 10,000.
     #[must_use]
     pub fn limit(mut self, tasks: usize) -> Self {
@@ -120,29 +141,30 @@ impl<S: Send + Sync + 'static> Harness<S> {
         self
     }
 
-    /// The store, for all that is not here.
+    /// Returns the store, which has the methods that are not here.
     #[must_use]
     pub fn store(&self) -> Arc<dyn Store> {
         self.engine.store.clone()
     }
 
-    /// The tasks of its database, as the application has them; without hooks on creation.
+    /// Returns the tasks of the database, without hooks on creation.
     #[must_use]
     pub fn tasks(&self) -> TaskEngine {
         TaskEngine::new(self.store())
     }
 
-    /// The application's state, as handlers see it.
+    /// Returns the application's state, as handlers see it.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.engine.state
     }
 
-    /// Runs one task now, and no other, whatever waits. If it
-    /// fails, it is not retried.
+    /// Runs one task now, and no other.
+    ///
+    /// If it fails, it is not retried.
     ///
     /// # Panics
-    /// If its class has no handler, or its parameters cannot be stored.
+    /// Panics if its class has no handler, or its parameters cannot be stored.
     pub async fn perform<T: Task>(&self, task: T) -> Executed {
         match NewTask::of(&task) {
             Ok(task) => self.perform_new(task).await,
@@ -150,14 +172,15 @@ impl<S: Send + Sync + 'static> Harness<S> {
         }
     }
 
-    /// The same for a [`NewTask`], for example of a class without a type. Its time,
-    /// queue and key do not matter.
+    /// Runs one [`NewTask`] now, for example of a class without a type.
+    ///
+    /// Its time, queue and key do not matter.
     ///
     /// Its [limits](crate::limit) apply. If a rate delays it, or its key is closed, the clock
     /// moves to the next possible start.
     ///
     /// # Panics
-    /// As [`Harness::perform`], and if another task holds its key, or a rate delays it on a
+    /// Panics as [`Harness::perform`], and if another task holds its key, or a rate delays it on a
     /// store whose clock cannot be moved.
     pub async fn perform_new(&self, mut task: NewTask) -> Executed {
         let _alone = self.one_at_a_time.lock().await;
@@ -212,11 +235,14 @@ impl<S: Send + Sync + 'static> Harness<S> {
         (!texts.is_empty()).then(|| texts.join(" or "))
     }
 
-    /// Runs all tasks that are due, one after the other, also those that are
-    /// created meanwhile, until none is. Schedules that are due fire first.
+    /// Runs all tasks that are due, one after the other, until no task is due.
+    ///
+    /// Tasks that are created meanwhile run, too.
+    ///
+    /// Schedules that are due fire first.
     ///
     /// # Panics
-    /// If there is no end to it: see [`Harness::limit`].
+    /// Panics if it does not end: see [`Harness::limit`].
     pub async fn drain(&self) -> Drained {
         let _alone = self.one_at_a_time.lock().await;
         let mut executed = Vec::new();
@@ -226,12 +252,15 @@ impl<S: Send + Sync + 'static> Harness<S> {
         self.drained(executed).await
     }
 
-    /// The same, and then moves the clock to the next due task, for example a retry,
-    /// until no task waits. Schedules fire when the clock passes their slots, but it
-    /// does not move because of them.
+    /// Runs all tasks like [`drain`](Self::drain), and moves the clock to the next due task until
+    /// no task waits.
+    ///
+    /// The next due task may be a retry.
+    ///
+    /// Schedules fire when the clock passes their slots, but it does not move because of them.
     ///
     /// # Panics
-    /// As [`Harness::drain`], and on a store whose clock cannot be moved.
+    /// Panics as [`Harness::drain`], and on a store whose clock cannot be moved.
     pub async fn drain_until_quiet(&self) -> Drained {
         let _alone = self.one_at_a_time.lock().await;
         let mut executed = Vec::new();
@@ -277,8 +306,9 @@ impl<S: Send + Sync + 'static> Harness<S> {
         Drained { executed, passed_over: expected(self.passed_over().await) }
     }
 
-    /// Lets the next run of a step fail, once for each call: the attempt ends with the error
-    /// `InjectedFailure`, and the code of the step does not run.
+    /// Lets the next run of a step fail, once for each call.
+    ///
+    /// The attempt ends with the error `InjectedFailure`, and the code of the step does not run.
     pub fn fail_step(&self, name: &str, message: impl Into<String>) {
         self.engine.injected_failures.add(name, message.into());
     }
@@ -286,23 +316,24 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// Sends a signal to a task.
     ///
     /// # Panics
-    /// If it is refused: the task has ended, or got this signal before.
+    /// Panics if it is refused: the task has ended, or got this signal before.
     pub async fn signal(&self, id: TaskId, name: &str, payload: &impl serde::Serialize) {
         let sent = expected(self.tasks().signal(id, name, payload).await);
         let status = sent.status.as_str();
         assert!(sent.status.is_accepted(), "signal {name:?} to task {id} was refused: {status}");
     }
 
-    /// The recorded steps and signals of a task.
+    /// Returns the recorded steps and signals of a task.
     pub async fn steps(&self, id: TaskId) -> TaskSteps {
         expected(self.store().steps(id).await)
     }
 
-    /// Moves the clock of the database forward. Nothing runs before the next drain,
-    /// unless another engine uses the store.
+    /// Moves the clock of the database forward.
+    ///
+    /// Nothing runs before the next drain, unless another engine uses the store.
     ///
     /// # Panics
-    /// On a store that is not SQLite.
+    /// Panics on a store that is not SQLite.
     pub async fn advance(&self, by: Duration) {
         let Some(sqlite) = &self.sqlite else {
             panic!(
@@ -313,16 +344,16 @@ impl<S: Send + Sync + 'static> Harness<S> {
         expected(sqlite.advance_clock(by).await);
     }
 
-    /// The time of the database's clock.
+    /// Returns the time of the database's clock.
     pub async fn now(&self) -> Timestamp {
         expected(self.store().schedule("").await).1
     }
 
-    /// All tasks of a class that were created, oldest first, in any status, without
+    /// Returns all tasks of a class that were created, oldest first, in any status, without
     /// [performed](Self::perform) ones.
     ///
     /// # Panics
-    /// If the parameters of one do not fit the type.
+    /// Panics if the parameters of one do not fit the type.
     pub async fn created<T: Task>(&self) -> CreatedTasks<T> {
         let mut created = Vec::new();
         for row in expected(self.rows(Some(T::CLASS), None).await) {
@@ -340,7 +371,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// Checks that such a task was created, and returns the first.
     ///
     /// # Panics
-    /// If none was. The message shows how those differ that were.
+    /// Panics if none was. The message shows how those differ that were.
     #[track_caller]
     pub fn assert_created<T: Task>(&self, task: &T) -> impl Future<Output = Created<T>> {
         let place = Location::caller();
@@ -356,7 +387,7 @@ impl<S: Send + Sync + 'static> Harness<S> {
     /// Checks that no such task was created.
     ///
     /// # Panics
-    /// If one was.
+    /// Panics if one was.
     #[track_caller]
     pub fn assert_not_created<T: Task>(&self, task: &T) -> impl Future<Output = ()> {
         let place = Location::caller();

@@ -1,8 +1,8 @@
 //! A flow as a graph: nodes in layers, each after all that it depends on.
 //!
-//! Large flows are collapsed until they can be read: first tasks of one class with the same
-//! parents and children become one node, then tasks of one class in one layer. A flow with too
-//! many layers is cut to those around the first task that has not succeeded.
+//! Large flows are collapsed until they can be read. First, tasks of one class with the same
+//! parents and children become one node, then tasks of one class in one layer. A flow with too many
+//! layers is cut to those around the first task that has not succeeded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -16,7 +16,7 @@ pub const NODES_MAX: usize = 200;
 /// More edges are not drawn.
 pub const EDGES_MAX: usize = 2_000;
 
-/// Why an edge exists.
+/// The reason why an edge exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EdgeKind {
     /// The second depends on the success of the first.
@@ -44,12 +44,12 @@ impl From<DependencyCondition> for EdgeKind {
 pub enum NodeState {
     /// Waits for others.
     Blocked,
-    /// In this status.
+    /// The tasks are in this status.
     Is(TaskStatus),
 }
 
 impl NodeState {
-    /// `blocked`, or the status.
+    /// Returns `blocked`, or the status.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph of a flow.
+    /// Returns the graph of a flow.
     #[must_use]
     pub fn of(flow: &FlowDetails) -> Self {
         let (edges, outside) = task_edges(flow);
@@ -254,7 +254,7 @@ impl Graph {
         self.edges.truncate(EDGES_MAX);
     }
 
-    /// The height of its highest layer, in nodes.
+    /// Returns the height of its highest layer, in nodes.
     #[must_use]
     pub fn height(&self) -> usize {
         self.nodes.iter().map(|node| node.place + 1).max().unwrap_or(0)

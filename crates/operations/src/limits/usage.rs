@@ -18,7 +18,7 @@ use super::{find, redact_key};
 use crate::operator::OperationError;
 use crate::why::WaitingHolder;
 
-/// At most so many keys and lanes are read.
+/// The most keys and lanes that are read.
 pub const KEYS_READ_MAX: u32 = 500;
 /// At most so many holders of a key are shown.
 const HOLDERS_SHOWN_MAX: usize = 20;
@@ -95,13 +95,13 @@ pub struct KeySummary {
     pub weight: u32,
 }
 
-/// What the next start of a key waits for: a closed list.
+/// The reason why the next start of a key waits, of a closed list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyWait {
     /// The key is closed.
     Closed,
-    /// As many attempts run as may.
+    /// The most attempts that may run are running.
     Running,
     /// A task that runs in order comes first.
     Order,
@@ -110,10 +110,10 @@ pub enum KeyWait {
 }
 
 impl KeyWait {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 4] = [Self::Closed, Self::Running, Self::Order, Self::Rate];
 
-    /// The same for people.
+    /// Returns the text for people.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl KeyWait {
     }
 }
 
-/// Why a key starts no attempts for some time.
+/// The reason why a key starts no attempts for some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyClosing {
     /// Until when.
@@ -141,7 +141,9 @@ pub struct LimitHolder {
     pub task_id: TaskId,
     /// The attempt.
     pub attempt: i32,
-    /// Whether it runs. If not, its task holds a key in order and waits.
+    /// Whether it runs.
+    ///
+    /// If not, its task holds a key in order and waits.
     pub is_running: bool,
     /// Since when it runs.
     pub since: Option<Timestamp>,
@@ -158,7 +160,7 @@ pub struct LimitHolder {
     pub suspended_for: Option<SuspendedFor>,
 }
 
-/// What a durable task that holds a key in order waits for.
+/// The event for which a durable task that holds a key in order waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SuspendedFor {
@@ -192,7 +194,7 @@ impl SuspendedFor {
 }
 
 impl LimitHolder {
-    /// A holder, with what is known about its attempt.
+    /// Creates a holder, with what is known about its attempt.
     #[must_use]
     pub fn of(holder: &Holder, activity: &Activity, engines: &[InstanceRow]) -> Self {
         let id = holder.attempt;
@@ -211,7 +213,7 @@ impl LimitHolder {
         }
     }
 
-    /// The same, with what is known about its task if that waits.
+    /// Adds what is known about its task, if the task waits.
     #[must_use]
     pub fn waiting_as(self, task: Option<&WaitingHolder>) -> Self {
         match task.filter(|_| !self.is_running) {
@@ -226,7 +228,7 @@ impl LimitHolder {
     }
 }
 
-/// All limits with their use, in a few bounded reads.
+/// Returns all limits with their use, in a few bounded reads.
 pub async fn list(store: &dyn Store) -> Result<LimitList, StoreError> {
     let rows = store.limits().await?;
     let facts = UsageFacts::read(store, None).await?;
@@ -234,7 +236,7 @@ pub async fn list(store: &dyn Store) -> Result<LimitList, StoreError> {
     Ok(LimitList { limits, and_more: facts.usage.and_more, at: facts.activity.now })
 }
 
-/// One limit with its keys, in a few bounded reads.
+/// Returns one limit with its keys, in a few bounded reads.
 pub async fn show(store: &dyn Store, name: &str) -> Result<LimitDetails, OperationError> {
     let row = find(store, name).await?;
     let facts = UsageFacts::read(store, Some(&row)).await?;

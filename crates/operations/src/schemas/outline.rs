@@ -27,7 +27,7 @@ pub struct SchemaField {
     pub description: String,
 }
 
-/// The fields of the parameters, the required ones first.
+/// Returns the fields of the parameters, the required ones first.
 #[must_use]
 pub fn fields(schema: &Schema) -> Vec<SchemaField> {
     let outline = Outline::of(schema);
@@ -60,7 +60,9 @@ pub fn fields(schema: &Schema) -> Vec<SchemaField> {
     fields
 }
 
-/// Parameters with the required fields, to be filled in. Not all of them may fit.
+/// Parameters with the required fields, to be filled in.
+///
+/// Not all of them may fit.
 #[must_use]
 pub fn skeleton(schema: &Schema) -> Value {
     match Outline::of(schema).example(schema.as_value(), 0) {

@@ -27,7 +27,7 @@ pub enum Language {
     TypeScript,
 }
 
-/// The types of the parameters of classes, as a source file.
+/// Returns the types of the parameters of classes, as a source file.
 #[must_use]
 pub fn generate(language: Language, schemas: &BTreeMap<&str, &Schema>) -> String {
     let reserved: &[&str] = match language {

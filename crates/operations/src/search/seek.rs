@@ -1,11 +1,10 @@
 //! Finds the ids of tasks of a time. Ids grow with the time of creation, so a few probes of
 //! the primary key narrow the ids that a filter may match.
 //!
-//! The order is not perfect. A statement that creates many tasks overlaps others, so there
-//! is a margin on both sides. A clock that was set back, or an import, can put older tasks
-//! above newer ones: of the probes, those are used that leave the wider range, so a large
-//! block of tasks out of order is found. A filter with a term about ids (`id>0`) turns this
-//! off and reads every task.
+//! The order is not perfect. A statement that creates many tasks overlaps others, so there is a
+//! margin on both sides. A clock that was set back, or an import, can put older tasks above newer
+//! ones. The search uses the probes that leave the wider range, so a large block of tasks out of
+//! order is found. A filter with a term about ids (`id>0`) turns this off and reads every task.
 
 use std::time::Duration;
 

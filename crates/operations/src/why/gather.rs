@@ -31,7 +31,9 @@ pub struct Explanation {
     pub task: TaskDetails,
     /// The time of the facts, by the database's clock.
     pub at: Timestamp,
-    /// The reasons, the most important first. Never empty.
+    /// The reasons, the most important first.
+    ///
+    /// Never empty.
     pub reasons: Vec<Reason>,
     /// Its limits, if it waits or runs.
     pub limits: Vec<TaskLimit>,
@@ -40,8 +42,9 @@ pub struct Explanation {
 /// How often the facts are read if the task changes meanwhile.
 const READS_MAX: usize = 3;
 
-/// Reads the facts in bounded queries and returns the reasons. `None` if there is no such
-/// task.
+/// Reads the facts in bounded queries and returns the reasons.
+///
+/// `None` if there is no such task.
 pub async fn why(store: &dyn Store, id: TaskId) -> Result<Option<Explanation>, StoreError> {
     let mut reads = 0;
     loop {

@@ -14,8 +14,9 @@ use task_engine_core::display::{
 use task_engine_core::queue::BoundedCount;
 use task_engine_core::task::{TaskId, TaskStatus};
 
-/// One sentence without its full stop. Names and errors in it are not escaped, but cut to
-/// fit a line.
+/// Returns one sentence without its full stop.
+///
+/// Names and errors in it are not escaped, but cut to fit a line.
 #[must_use]
 pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
     let time = |time: Timestamp| clock_and_relative(time, now, zone);

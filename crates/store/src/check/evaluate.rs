@@ -22,8 +22,9 @@ const SILENT_WARNING: Duration = Duration::from_secs(3600);
 const TIMEOUT_GRACE: Duration = Duration::from_secs(60);
 
 impl CheckFacts {
-    /// Evaluates the facts. If no engine is alive, the consequences are part of that one
-    /// finding.
+    /// Evaluates the facts.
+    ///
+    /// If no engine is alive, the consequences are part of that one finding.
     #[must_use]
     pub fn evaluate(&self) -> Vec<Check> {
         if self.alive().next().is_none() {

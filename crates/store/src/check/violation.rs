@@ -1,4 +1,4 @@
-//! What `OperatorStore::verify` finds.
+//! The violations that `OperatorStore::verify` finds.
 
 use std::fmt;
 
@@ -21,16 +21,17 @@ impl fmt::Display for Violation {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $token:literal,)*) => {
-        /// The invariants that `verify` checks: a closed list. A store that cannot break one
-        /// does not check it.
+        /// The invariants that `verify` checks: a closed list.
+        ///
+        /// A store that cannot break one does not check it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ViolationKind { $($(#[$doc])* $name,)* }
 
         impl ViolationKind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The token.
+            /// Returns the token.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $token,)* }
@@ -84,13 +85,13 @@ kinds! {
 }
 
 impl ViolationKind {
-    /// The kind of this token.
+    /// Returns the kind of this token.
     #[must_use]
     pub fn from_token(token: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == token)
     }
 
-    /// A violation of this kind.
+    /// Returns a violation of this kind.
     pub fn violation(self, message: impl Into<String>) -> Violation {
         Violation { kind: self, message: message.into() }
     }

@@ -19,13 +19,14 @@ use super::{StoreBase, StoreFuture};
 use crate::claim::Claimer;
 use crate::rollup::ClassMinute;
 
-/// What engines and clients need of a store.
+/// The methods of a store for engines and for creators of tasks.
 pub trait EngineStore: StoreBase {
-    /// Creates tasks, all or none, and wakes engines. Returns the outcome of each, in
-    /// order: a unique task may exist already.
+    /// Creates tasks, all or none, and wakes engines.
+    ///
+    /// Returns the outcome of each, in order: a unique task may exist already.
     fn create_each<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<Creation>>;
 
-    /// The same for callers that only want the ids.
+    /// Creates tasks like [`create_each`](Self::create_each), and returns only the ids.
     fn create<'a>(&'a self, tasks: &'a [NewTask]) -> StoreFuture<'a, Vec<TaskId>> {
         Box::pin(async move {
             let creations = self.create_each(tasks).await?;
@@ -33,12 +34,14 @@ pub trait EngineStore: StoreBase {
         })
     }
 
-    /// A claimer for this engine. It keeps state between claims. An engine may have
-    /// several, each with lanes of its own.
+    /// Returns a claimer for this engine.
+    ///
+    /// It keeps state between claims. An engine may have several, each with lanes of its own.
     fn claimer(&self, instance: InstanceId, lanes: Lanes) -> Box<dyn Claimer>;
 
-    /// Ends attempts, each at most once, and requeues the tasks that continue. Removes
-    /// `finished` claims, whose attempts have all ended before.
+    /// Ends attempts, each at most once, and requeues the tasks that continue.
+    ///
+    /// Removes `finished` claims, whose attempts have all ended before.
     ///
     /// A task with a cancel request does not wait again: its attempt ends it. If the request
     /// comes at the same moment, the next heartbeat reports it
@@ -52,20 +55,24 @@ pub trait EngineStore: StoreBase {
         finished: &'a [ClaimId],
     ) -> StoreFuture<'a, Vec<AttemptId>>;
 
-    /// Ends attempts that may have completed their tasks in transactions of the
-    /// application. A completed one stays as it is; the others end as `endings` says. The
-    /// answers are in order.
+    /// Ends attempts that may have completed their tasks in transactions of the application.
+    ///
+    /// A completed one stays as it is; the others end as `endings` says. The answers are in order.
     ///
     /// It waits only briefly for an open transaction; the answer is then [`SettleOutcome::Open`],
     /// and the caller asks again.
     fn settle<'a>(&'a self, endings: &'a [AttemptRecord]) -> StoreFuture<'a, Vec<SettleOutcome>>;
 
-    /// Reclaims tasks from engines that no longer work on them. An attempt whose completion
-    /// is in an open transaction stays in its claim; the caller asks again.
+    /// Reclaims tasks from engines that no longer work on them.
+    ///
+    /// An attempt whose completion is in an open transaction stays in its claim; the caller asks
+    /// again.
     fn reclaim(&self, what: Reclaim) -> StoreFuture<'_, Vec<ReclaimedAttempt>>;
 
-    /// Starts an engine session. [`StoreError::NameTaken`](crate::StoreError::NameTaken) if
-    /// another session of this name has not ended in the database, even if its process has.
+    /// Starts an engine session.
+    ///
+    /// [`StoreError::NameTaken`](crate::StoreError::NameTaken) if another session of this name has
+    /// not ended in the database, even if its process has.
     fn register<'a>(&'a self, instance: &'a NewInstance) -> StoreFuture<'a, InstanceId>;
 
     /// Renews a lease.
@@ -74,63 +81,80 @@ pub trait EngineStore: StoreBase {
     /// Ends a session in good order.
     fn unregister(&self, instance: InstanceId) -> StoreFuture<'_, ()>;
 
-    /// Ends the session of an engine whose lease has expired, or whose process is known to
-    /// have ended. False if it is alive, or has ended already.
+    /// Ends the session of an engine whose lease has expired, or whose process is known to have
+    /// ended.
+    ///
+    /// False if it is alive, or has ended already.
     fn declare_lost(&self, instance: InstanceId, process_gone: bool) -> StoreFuture<'_, bool>;
 
-    /// The attempts that a session holds.
+    /// Returns the attempts that a session holds.
     fn held_attempts(&self, instance: InstanceId) -> StoreFuture<'_, Vec<UnendedAttempt>>;
 
     /// Calls `hear` for each wake-up until the connection breaks, and returns that error.
+    ///
     /// The first call means that listening has begun.
     ///
     /// A store may send no [`WakeUp::Work`] while every engine is busy. After
     /// [`ClaimRest::Nothing`](crate::claim::ClaimRest::Nothing) a claimer is woken by later tasks.
     fn listen<'a>(&'a self, hear: &'a (dyn Fn(WakeUp) + Send + Sync)) -> StoreFuture<'a, ()>;
 
-    /// Writes progress and log lines of attempts. Known lines and older progress change
-    /// nothing. Nothing is written about a task that retention has removed.
+    /// Writes progress and log lines of attempts.
+    ///
+    /// Known lines and older progress change nothing. Nothing is written about a task that
+    /// retention has removed.
     ///
     /// It never waits for a locked task: such attempts are skipped and returned, to be sent
     /// again.
     fn report<'a>(&'a self, reports: &'a [Report]) -> StoreFuture<'a, Vec<AttemptId>>;
 
-    /// Writes the counters of an engine. Of several rows for one minute and class, the
-    /// highest counts win, in whatever order they arrive.
+    /// Writes the counters of an engine.
+    ///
+    /// Of several rows for one minute and class, the highest counts win, in whatever order they
+    /// arrive.
     fn write_rollups<'a>(
         &'a self,
         instance: InstanceId,
         rows: &'a [ClassMinute],
     ) -> StoreFuture<'a, ()>;
 
-    /// Up to `limit` schedules that are due by the database's clock, and the time until the
-    /// next one is due. Reads no others.
+    /// Returns up to `limit` schedules that are due by the database's clock, and the time until the
+    /// next one is due.
+    ///
+    /// Reads no others.
     fn due_schedules(&self, limit: u32) -> StoreFuture<'_, DueSchedules>;
 
-    /// Creates the tasks of slots and moves their schedules on, each schedule whole or not at
-    /// all, and all in one transaction. A schedule that has changed since it was read, or
-    /// that another transaction is writing, is skipped: its answer is false.
+    /// Creates the tasks of slots and moves their schedules on, each schedule whole or not at all,
+    /// and all in one transaction.
+    ///
+    /// A schedule that has changed since it was read, or that another transaction is writing, is
+    /// skipped: its answer is false.
     ///
     /// The slot, its task and the move to the next slot are one commit. So exactly one engine
     /// fires a slot, even if engines are killed.
     fn fire_schedules<'a>(&'a self, firings: &'a [Firing]) -> StoreFuture<'a, Vec<bool>>;
 
     /// Removes up to `limit` tasks that ended in `status` at least `age` ago, with everything
-    /// recorded about them. Returns how many. A task that another transaction holds may be
-    /// left for the next time.
+    /// recorded about them.
+    ///
+    /// Returns how many. A task that another transaction holds may be left for the next time.
     fn prune(&self, status: TaskStatus, age: Duration, limit: u32) -> StoreFuture<'_, u64>;
 
-    /// Removes up to `limit` of the oldest audit entries that are older than `age`; refused
-    /// for less than [`KEPT_MIN`](crate::audit::KEPT_MIN). Returns how many.
+    /// Removes up to `limit` of the oldest audit entries that are older than `age`; refused for
+    /// less than [`KEPT_MIN`](crate::audit::KEPT_MIN).
+    ///
+    /// Returns how many.
     fn prune_audit(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Removes up to `limit` rollup rows that are older than [`KEPT`](crate::rollup::KEPT).
+    ///
     /// Returns how many.
     fn prune_rollups(&self, limit: u32) -> StoreFuture<'_, u64>;
 
     /// Removes up to `limit` sessions that ended longer ago than
     /// [`ENDED_KEPT`](task_engine_core::instance::ENDED_KEPT), hold no attempt and are in no task's
-    /// history; never the last that declared the same secrets. Returns how many.
+    /// history; never the last that declared the same secrets.
+    ///
+    /// Returns how many.
     fn prune_instances(&self, limit: u32) -> StoreFuture<'_, u64>;
 }
 

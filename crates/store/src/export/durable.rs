@@ -44,7 +44,9 @@ pub struct SignalRecord {
     pub timed_out: bool,
 }
 
-/// What wakes a task that waits. The attempt before the one that it waits for has suspended it.
+/// The event that wakes a task that waits.
+///
+/// The attempt before the one that it waits for has suspended it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuspendedRecord {
@@ -174,8 +176,9 @@ impl TaskRecord {
             .chain(self.dependencies.iter().map(|one| one.on))
     }
 
-    /// What wakes the task, if it waits for the attempt after this one. A row of an earlier
-    /// suspension does not count, and is not exported.
+    /// Sets what wakes the task, if it waits for the attempt after this one.
+    ///
+    /// A row of an earlier suspension does not count, and is not exported.
     pub fn set_suspended(&mut self, attempt: i32, suspended: SuspendedRecord) {
         let next = attempt.checked_add(1);
         if self.waiting.is_some_and(|waiting| Some(waiting.attempt) == next) {

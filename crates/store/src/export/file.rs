@@ -11,7 +11,7 @@ use super::{ExportCounts, ExportHeader, ExportLine, FORMAT};
 /// A line that is longer holds more than any task can have.
 const LINE_BYTES_MAX: usize = 1 << 30;
 
-/// Why a file cannot be imported, and where.
+/// The error of a file that cannot be imported, with the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct InvalidLine {
     /// The number of the line.
@@ -32,8 +32,9 @@ impl fmt::Display for InvalidLine {
     }
 }
 
-/// A file that is read line by line and checked. Ends with an error unless the file is
-/// complete.
+/// A file that is read line by line and checked.
+///
+/// Ends with an error unless the file is complete.
 pub struct ExportFile {
     header: ExportHeader,
     input: Box<dyn BufRead + Send>,
@@ -81,19 +82,19 @@ impl ExportFile {
         }
     }
 
-    /// The header of the file.
+    /// Returns the header of the file.
     #[must_use]
     pub fn header(&self) -> &ExportHeader {
         &self.header
     }
 
-    /// The number of the line that was read last.
+    /// Returns the number of the line that was read last.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// How many lines of each kind were read so far.
+    /// Returns how many lines of each kind were read so far.
     #[must_use]
     pub fn seen(&self) -> ExportCounts {
         self.seen

@@ -7,8 +7,10 @@ use task_engine_core::dependency::DependencyCondition;
 
 use super::{SuspendedRecord, TaskRecord};
 
-/// A flow that was created as such. After an import into a store that knows its correlation id,
-/// the row of that store stays as it is.
+/// A flow that was created as such.
+///
+/// After an import into a store that knows its correlation id, the row of that store stays as it
+/// is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // As in [`task_engine_core::dependency::FlowRow`].
@@ -23,7 +25,9 @@ pub struct FlowRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DependencyRecord {
-    /// Its id. If the task is not in the file, it counts as removed.
+    /// Its id.
+    ///
+    /// If the task is not in the file, it counts as removed.
     pub on: i64,
     /// When the dependent task may start.
     pub condition: DependencyCondition,

@@ -14,7 +14,7 @@ use super::{ExportCounts, ExportHeader, ExportLine};
 /// again, and the one whose steps it kept.
 const ID_FIELDS: [&str; 3] = ["parent_id", "rerun_of", KEPT_STEPS];
 
-/// How an import assigns ids.
+/// The way in which an import assigns ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportIds {
     /// Ids are kept; the store must have neither tasks nor schedules.
@@ -26,7 +26,7 @@ pub enum ImportIds {
 /// The outcome of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// All of it is there.
+    /// The whole file is imported.
     Done {
         /// The lines that were read.
         read: ExportCounts,
@@ -46,7 +46,7 @@ impl ImportOutcome {
     pub const TOO_FAR: &'static str =
         "the ids of this file are too high to be moved behind those that are there";
 
-    /// A name that is taken.
+    /// Creates a name that is taken.
     #[must_use]
     pub fn same_schedule(name: &str) -> Self {
         Self::Conflict(format!(
@@ -55,7 +55,9 @@ impl ImportOutcome {
     }
 }
 
-/// By how much ids are moved. Zero keeps them.
+/// The distance by which ids are moved.
+///
+/// Zero keeps them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct IdShift {
     /// Of tasks.
@@ -67,7 +69,7 @@ pub struct IdShift {
 }
 
 impl IdShift {
-    /// Whether ids up to those of this file can be moved so far.
+    /// Returns whether ids up to those of this file can be moved so far.
     #[must_use]
     pub fn fits(&self, header: &ExportHeader) -> bool {
         // The ids of claims have an instance id in their upper bits.
@@ -77,7 +79,7 @@ impl IdShift {
             && sessions.is_some_and(|last| last < 1 << 22)
     }
 
-    /// A line with its ids shifted, including the ids that it refers to.
+    /// Returns a line with its ids shifted, including the ids that it refers to.
     ///
     /// A flow without a correlation id is named by the id of its first task, as text. So
     /// all correlation ids that could be ids of this file are shifted as well, and flows

@@ -35,7 +35,7 @@ pub struct ClosedKeyRecord {
 }
 
 impl LimitRecord {
-    /// The limit as it applies.
+    /// Returns the limit as it applies.
     #[must_use]
     pub fn limit(&self) -> Limit {
         let options = self.operator.as_ref().or(self.declared.as_ref());

@@ -5,22 +5,26 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// How many buckets a histogram has.
+/// The number of buckets of a histogram.
 pub const BUCKETS: usize = 28;
-/// The bounds of the buckets in milliseconds: from a millisecond to a day, each at most
-/// 2.5 times the previous one. The last bucket has no upper bound.
+/// The bounds of the buckets in milliseconds: from a millisecond to a day, each at most 2.5 times
+/// the previous one.
+///
+/// The last bucket has no upper bound.
 pub const BOUNDS_MS: [u64; BUCKETS - 1] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
     120_000, 300_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000,
     43_200_000, 86_400_000,
 ];
 
-/// How many lasted how long.
+/// The number of attempts in each bucket of run time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TimeHistogram {
     /// The number of values in each bucket; see [`BOUNDS_MS`].
     pub counts: [u64; BUCKETS],
-    /// The longest, in microseconds. No estimate is longer.
+    /// The longest, in microseconds.
+    ///
+    /// No estimate is longer.
     pub max_us: u64,
 }
 
@@ -39,14 +43,15 @@ impl TimeHistogram {
         self.max_us = self.max_us.max(other.max_us);
     }
 
-    /// How many times were counted.
+    /// Returns how many times were counted.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// An estimate of the quantile for this percentage. It lies in the same bucket as the
-    /// true value, and is never longer than the maximum.
+    /// Returns an estimate of the quantile for this percentage.
+    ///
+    /// It lies in the same bucket as the true value, and is never longer than the maximum.
     #[must_use]
     pub fn quantile(&self, percent: u64) -> Option<Duration> {
         let wanted = u128::from(self.total()) * u128::from(percent);
@@ -72,7 +77,7 @@ impl TimeHistogram {
     }
 }
 
-/// The bucket for this time.
+/// Returns the bucket for this time.
 #[must_use]
 pub fn bucket(time: Duration) -> usize {
     let us = microseconds(time);

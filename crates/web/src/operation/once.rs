@@ -1,8 +1,8 @@
 //! Tasks that are created once, however often a request for them comes.
 //!
-//! Each has a key of its own, which the store keeps unique in its class for as
-//! long as the task exists; and each has the mark of its request in its context,
-//! so that the same key with another request is noticed.
+//! Each has a key of its own, which the store keeps unique in its class for as long as the task
+//! exists. Each also has the mark of its request in its context, so that the same key with another
+//! request is noticed.
 //!
 //! A mark is a hash of the request without its secret parameters, made with the
 //! key of the database. Neither a reader of marks nor a client that sends a request
@@ -158,10 +158,9 @@ pub(super) async fn undo_second_flow(
     Ok(Some(first))
 }
 
-/// Whether these tasks have these marks. A mark that was made with another key
-/// (the task was imported), or when other parameters of its class were secret,
-/// cannot be compared: then the Idempotency-Key alone decides, and nothing is
-/// created twice.
+/// Whether these tasks have these marks. Some marks cannot be compared: one that was made with
+/// another key (the task was imported), or when other parameters of its class were secret. Then the
+/// Idempotency-Key alone decides, and nothing is created twice.
 async fn are_of_request(
     store: &dyn Store,
     marks: &BTreeMap<TaskId, &str>,

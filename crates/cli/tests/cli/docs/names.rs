@@ -210,7 +210,7 @@ fn named_files_exist() {
 }
 
 /// All files below a folder.
-fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
+pub(super) fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         match entry.file_type().unwrap() {
