@@ -71,7 +71,7 @@ fn undo_of_retry_spares_advanced_tasks() {
     let advanced = sandbox.run(&["edit", "1", "--at", "2099-12-24 18:00"]);
     assert_eq!(advanced.code, Some(0), "{advanced:?}");
     let retried = sandbox.run(&["retry", "1"]);
-    assert!(!retried.err.contains("To undo it"), "{}", retried.err);
+    assert!(!retried.err.contains("To stop what"), "{}", retried.err);
 }
 
 #[test]

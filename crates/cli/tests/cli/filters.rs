@@ -95,7 +95,7 @@ fn retries_and_cancels(sandbox: &Sandbox) {
     assert_eq!(ids(sandbox, &["status=failed"]), [5, 4, 3]);
 
     let retried = sandbox.run(&["retry", "status=failed", "id>3", "--yes"]);
-    code_and_words(&retried, 0, &["To undo it:", "cancel 4 5"]);
+    code_and_words(&retried, 0, &["To stop what was retried:", "cancel 4 5"]);
     assert_eq!(retried.out, "task 4 was retried\ntask 5 was retried\n");
     let cancelled = sandbox.run(&["cancel", "class~Failing", "--yes", "--json"]);
     code_and_words(&cancelled, 0, &["retry 5 4"]);

@@ -16,9 +16,12 @@ fn grants(role: &str, named: &str) -> String {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/production.md");
     let text = fs::read_to_string(guide).unwrap();
     let mut blocks = text.split("```sql\n").skip(1).filter_map(|part| part.split("```").next());
-    let create = format!("CREATE ROLE {role} ");
-    let block = blocks.find(|block| block.contains(&create)).expect("the role is in the guide");
-    block.replace(role, named)
+    let grant = format!("GRANT USAGE ON SCHEMA task_engine TO {role};");
+    let block = blocks.find(|block| block.contains(&grant)).expect("the rights are in the guide");
+    // Here the tables belong to the user who grants.
+    let block = block.replace("FOR ROLE tasks_owner ", "").replace(role, named);
+    let create = format!("CREATE ROLE {named} LOGIN;\n");
+    if block.contains("CREATE ROLE") { block } else { create + &block }
 }
 
 async fn execute(url: &str, statements: &str) -> Result<(), tokio_postgres::Error> {
