@@ -222,7 +222,7 @@ fn step_row(row: &Row) -> Option<StepRow> {
     Some(StepRow {
         name: read(row, "name"),
         number: u32::try_from(read::<i32>(row, "number")).unwrap_or(0),
-        kind: StepKind::from_name(&read::<String>(row, "kind"))?,
+        kind: StepKind::from_token(&read::<String>(row, "kind"))?,
         attempt: read(row, "attempt"),
         result: read(row, "json"),
         until: read(row, "until"),

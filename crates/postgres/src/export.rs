@@ -282,7 +282,7 @@ impl ExportReader<'_> {
             if let Some(task) = of(page, row) {
                 let on = read(row, "depends_on");
                 let condition: Option<String> = read(row, "condition");
-                match condition.as_deref().and_then(DependencyCondition::from_name) {
+                match condition.as_deref().and_then(DependencyCondition::from_token) {
                     Some(condition) => task.dependencies.push(DependencyRecord { on, condition }),
                     None => task.depends_on.push(on),
                 }
@@ -438,7 +438,7 @@ fn step(row: &Row) -> Result<StepRecord, StoreError> {
     let (name, kind): (String, &str) = (read(row, "name"), row.get("kind"));
     let unknown = || StoreError::Refused(format!("step {name} is of an unknown kind: {kind}"));
     Ok(StepRecord {
-        kind: StepKind::from_name(kind).ok_or_else(unknown)?,
+        kind: StepKind::from_token(kind).ok_or_else(unknown)?,
         name,
         number: read(row, "number"),
         attempt: read(row, "attempt"),

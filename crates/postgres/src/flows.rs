@@ -366,7 +366,7 @@ fn dependency_row(row: &Row) -> Option<DependencyRow> {
     Some(DependencyRow::new(
         TaskId(read(row, "task_id")),
         TaskId(read(row, "depends_on")),
-        DependencyCondition::from_name(row.get("condition"))?,
+        DependencyCondition::from_token(row.get("condition"))?,
         read(row, "name"),
         row.get::<_, Option<&str>>("status").and_then(status),
     ))

@@ -283,7 +283,7 @@ fn step_of(
 
 fn step_row(row: &Row<'_>) -> Result<StepRow, JobError> {
     let kind: String = read(row, 2)?;
-    let kind = StepKind::from_name(&kind).ok_or_else(|| {
+    let kind = StepKind::from_token(&kind).ok_or_else(|| {
         StoreError::Refused(format!("a stored step has the kind {kind:?}, which is unknown"))
     })?;
     Ok(StepRow {

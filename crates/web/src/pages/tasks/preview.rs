@@ -69,7 +69,7 @@ pub(super) async fn page(
 
 fn operation(fields: &FormFields) -> Result<TaskOperation, ApiError> {
     let name = fields.need("operation")?;
-    TaskOperation::named(name).ok_or_else(|| {
+    TaskOperation::from_token(name).ok_or_else(|| {
         let all: Vec<_> = TaskOperation::ALL.into_iter().map(TaskOperation::as_str).collect();
         ApiError::field(
             "/operation",
