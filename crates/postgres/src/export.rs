@@ -19,7 +19,6 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::store_error;
 use crate::executor::{Executor as _, PgTransaction};
 use crate::known_limits::{limit_options, limit_target};
 use crate::store::StoreInner;
@@ -58,12 +57,9 @@ impl StoreInner {
         mut to: ExportSink,
     ) -> Result<(), StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await?;
         // The reader of the lines may be slow.
-        transaction
-            .batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            .await
-            .map_err(|e| store_error(&e))?;
+        transaction.batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0").await?;
         let mut end = ExportCounts::default();
         // False: the reader has stopped.
         let mut send = |line: ExportLine| {
@@ -147,7 +143,7 @@ impl ExportReader<'_> {
     ) -> Result<Vec<Row>, StoreError> {
         let transaction: &PgTransaction<'_> = self.transaction;
         let rows = transaction.query(&self.inner.schema.sql(statement), params).await;
-        rows.map_err(|e| store_error(&e))
+        Ok(rows?)
     }
 
     async fn header(
