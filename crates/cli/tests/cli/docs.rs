@@ -7,8 +7,8 @@ mod sentences;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use task_engine::postgres::{PgStore, tokio_postgres};
-use task_engine_test_harness::TestServer;
+use task_engine::postgres::PgStore;
+use task_engine_test_harness::{TestServer, connect};
 
 use super::support::sandbox;
 use task_engine_test_harness::{RunningProgram, Sandbox, wait_until};
@@ -299,9 +299,7 @@ fn statements_in_documents_work() {
             runtime.block_on(async {
                 let url = TestServer::shared().create_database().await;
                 PgStore::connect(&url).await.unwrap().migrate().await.unwrap();
-                let (client, connection) =
-                    tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-                tokio::spawn(connection);
+                let client = connect(&url).await;
                 let done = client.batch_execute(&block).await;
                 done.unwrap_or_else(|e| panic!("{}: {e:?}\n{block}", document.display()));
             });
