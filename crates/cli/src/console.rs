@@ -88,6 +88,23 @@ impl Console {
         self.database()?.open(OpenMode::MustExist).await
     }
 
+    /// Opens the database of this run to create tasks: unless it must not be migrated, it is
+    /// created if it is missing, and brought up to date.
+    pub(crate) async fn open_to_create(
+        &self,
+        no_migrate: bool,
+    ) -> Result<Arc<dyn Store>, CliError> {
+        let mode = if no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
+        let store = self.database()?.open(mode).await?;
+        self.message(format_args!("Database: {}", store.location()));
+        if !no_migrate {
+            for applied in store.migrate().await? {
+                self.message(format_args!("Applied migration {applied}"));
+            }
+        }
+        Ok(store)
+    }
+
     /// The database of this run: by option, by environment, by task-engine.toml
     /// in the working folder, or the default.
     pub(crate) fn database(&self) -> Result<Database, CliError> {

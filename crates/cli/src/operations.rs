@@ -363,7 +363,14 @@ mod tests {
 
     fn read(words: &[&str]) -> Result<Selection, String> {
         let tasks = words.iter().map(|word| (*word).to_owned()).collect();
-        let args = SelectionArgs { tasks, yes: false, dry_run: false, json: false, limit: 1 };
+        let args = SelectionArgs {
+            tasks,
+            reason: None,
+            yes: false,
+            dry_run: false,
+            json: false,
+            limit: 1,
+        };
         args.selection().map_err(|fault| fault.to_string())
     }
 

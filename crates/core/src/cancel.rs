@@ -1,6 +1,5 @@
 //! Cancel requests for running attempts: how they were delivered and answered.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -20,25 +19,16 @@ pub enum CancelReaction {
     Ignored,
 }
 
-impl CancelReaction {
-    /// Returns the token, as it is stored.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Acknowledged => "acknowledged",
-            Self::Killed => "killed",
-            Self::Ignored => "ignored",
-        }
-    }
-}
+enum_tokens!(CancelReaction {
+    Acknowledged = "acknowledged", Killed = "killed", Ignored = "ignored",
+});
 
 impl FromStr for CancelReaction {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let all = [Self::Acknowledged, Self::Killed, Self::Ignored];
-        let found = all.into_iter().find(|reaction| reaction.as_str() == text);
-        found.ok_or_else(|| ParseError(format!("unknown reaction to a cancel request: {text:?}")))
+        Self::from_token(text)
+            .ok_or_else(|| ParseError(format!("unknown reaction to a cancel request: {text:?}")))
     }
 }
 
@@ -67,6 +57,11 @@ pub enum CancelOutcome {
     Ignored,
 }
 
+enum_tokens!(CancelOutcome {
+    Pending = "pending", Unanswered = "unanswered", Acknowledged = "acknowledged",
+    Killed = "killed", Ignored = "ignored",
+});
+
 impl CancelOutcome {
     /// Creates the outcome for an attempt that runs or has ended, with the recorded reaction.
     #[must_use]
@@ -78,24 +73,6 @@ impl CancelOutcome {
             None if runs => Self::Pending,
             None => Self::Unanswered,
         }
-    }
-
-    /// Returns the token.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Unanswered => "unanswered",
-            Self::Acknowledged => CancelReaction::Acknowledged.as_str(),
-            Self::Killed => CancelReaction::Killed.as_str(),
-            Self::Ignored => CancelReaction::Ignored.as_str(),
-        }
-    }
-}
-
-impl fmt::Display for CancelOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 

@@ -48,32 +48,7 @@ pub enum DependencyCondition {
     Failure,
 }
 
-impl DependencyCondition {
-    /// All conditions.
-    pub const ALL: [Self; 3] = [Self::Success, Self::End, Self::Failure];
-
-    /// Returns its name in stores and in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::End => "end",
-            Self::Failure => "failure",
-        }
-    }
-
-    /// Returns the condition with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|condition| condition.as_str() == name)
-    }
-}
-
-impl fmt::Display for DependencyCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+enum_tokens!(DependencyCondition { Success = "success", End = "end", Failure = "failure" });
 
 /// A task that another one depends on: a task of the same flow, by its name, or an existing one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -714,21 +689,9 @@ pub enum FlowState {
     Cancelled,
 }
 
-impl FlowState {
-    /// All states.
-    pub const ALL: [Self; 4] = [Self::Open, Self::Succeeded, Self::Failed, Self::Cancelled];
-
-    /// Returns its name in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
+enum_tokens!(FlowState {
+    Open = "open", Succeeded = "succeeded", Failed = "failed", Cancelled = "cancelled",
+});
 
 impl FlowCounts {
     /// Returns how many tasks were counted.

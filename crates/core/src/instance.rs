@@ -119,19 +119,12 @@ pub enum InstanceState {
     Lost,
 }
 
-impl InstanceState {
-    /// Returns the token that programs read.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Alive => "alive",
-            Self::ProcessGone => "process_gone",
-            Self::Dead => "dead",
-            Self::Stopped => "stopped",
-            Self::Lost => "lost",
-        }
-    }
+enum_tokens!(InstanceState {
+    Alive = "alive", ProcessGone = "process_gone", Dead = "dead", Stopped = "stopped",
+    Lost = "lost",
+});
 
+impl InstanceState {
     /// Returns the label that people read.
     #[must_use]
     pub fn label(self) -> &'static str {

@@ -21,6 +21,9 @@
 #[cfg(not(unix))]
 compile_error!("Task Engine supports Unix systems only");
 
+#[macro_use]
+mod enum_tokens;
+
 pub mod attempt;
 pub mod cancel;
 pub mod change;

@@ -4,7 +4,6 @@
 //! own attempt number. So the key (task, attempt, line) makes a report idempotent:
 //! sending it again changes nothing.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -40,34 +39,13 @@ pub enum LogLevel {
     Error,
 }
 
-impl LogLevel {
-    /// All levels, the least important first.
-    pub const ALL: [Self; 4] = [Self::Debug, Self::Info, Self::Warn, Self::Error];
-
-    /// Returns the token, as it is stored.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-        }
-    }
-}
-
-impl fmt::Display for LogLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+enum_tokens!(LogLevel { Debug = "debug", Info = "info", Warn = "warn", Error = "error" });
 
 impl FromStr for LogLevel {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = Self::ALL.into_iter().find(|level| level.as_str() == text);
-        found.ok_or_else(|| {
+        Self::from_token(text).ok_or_else(|| {
             ParseError(format!("unknown level {text:?}; use debug, info, warn or error"))
         })
     }

@@ -416,34 +416,15 @@ pub enum Overlap {
     Wait,
 }
 
-impl Overlap {
-    /// Returns the token that is stored and that programs read.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Skip => "skip",
-            Self::Wait => "wait",
-        }
-    }
-}
-
-impl fmt::Display for Overlap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+enum_tokens!(Overlap { Allow = "allow", Skip = "skip", Wait = "wait" });
 
 impl FromStr for Overlap {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        match text {
-            "allow" => Ok(Self::Allow),
-            "skip" => Ok(Self::Skip),
-            "wait" => Ok(Self::Wait),
-            _ => Err(ParseError(format!("unknown overlap rule {text:?}; use allow, skip or wait"))),
-        }
+        Self::from_token(text).ok_or_else(|| {
+            ParseError(format!("unknown overlap rule {text:?}; use allow, skip or wait"))
+        })
     }
 }
 

@@ -50,33 +50,7 @@ pub enum StepKind {
     Call,
 }
 
-impl StepKind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Step, Self::Sleep, Self::Wait, Self::Call];
-
-    /// Returns its name in stores and in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Step => "step",
-            Self::Sleep => "sleep",
-            Self::Wait => "wait",
-            Self::Call => "call",
-        }
-    }
-
-    /// Returns the kind with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
-}
-
-impl fmt::Display for StepKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+enum_tokens!(StepKind { Step = "step", Sleep = "sleep", Wait = "wait", Call = "call" });
 
 /// The error of a name of a step or a signal that is too long, empty, or has control characters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -400,36 +374,12 @@ pub enum SignalStatus {
     NotFound,
 }
 
+enum_tokens!(SignalStatus {
+    Delivered = "delivered", Kept = "kept", Duplicate = "duplicate", TimedOut = "timed_out",
+    TaskEnded = "task_ended", NotFound = "not_found",
+});
+
 impl SignalStatus {
-    /// All statuses of a signal.
-    pub const ALL: [Self; 6] = [
-        Self::Delivered,
-        Self::Kept,
-        Self::Duplicate,
-        Self::TimedOut,
-        Self::TaskEnded,
-        Self::NotFound,
-    ];
-
-    /// Returns its token, as in JSON and SQL.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Delivered => "delivered",
-            Self::Kept => "kept",
-            Self::Duplicate => "duplicate",
-            Self::TimedOut => "timed_out",
-            Self::TaskEnded => "task_ended",
-            Self::NotFound => "not_found",
-        }
-    }
-
-    /// Returns the status with this token.
-    #[must_use]
-    pub fn from_token(token: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == token)
-    }
-
     /// Returns whether the signal is stored.
     #[must_use]
     pub fn is_accepted(self) -> bool {

@@ -6,7 +6,6 @@
 //! Uniqueness is checked only at creation.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -184,22 +183,12 @@ pub enum OnConflict {
     ReplaceTime,
 }
 
+enum_tokens!(OnConflict {
+    Keep = "keep", Replace = "replace", ReplaceParameters = "replace_parameters",
+    ReplaceTime = "replace_time",
+});
+
 impl OnConflict {
-    /// All actions.
-    pub const ALL: [Self; 4] =
-        [Self::Keep, Self::Replace, Self::ReplaceParameters, Self::ReplaceTime];
-
-    /// Returns the token in SQL.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Keep => "keep",
-            Self::Replace => "replace",
-            Self::ReplaceParameters => "replace_parameters",
-            Self::ReplaceTime => "replace_time",
-        }
-    }
-
     /// Returns whether a task in this status is changed.
     #[must_use]
     pub fn changes(self, status: TaskStatus) -> bool {
@@ -219,18 +208,11 @@ impl OnConflict {
     }
 }
 
-impl fmt::Display for OnConflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
 impl FromStr for OnConflict {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let token = text.replace('-', "_");
-        Self::ALL.into_iter().find(|action| action.as_str() == token).ok_or_else(|| {
+        Self::from_token(&text.replace('-', "_")).ok_or_else(|| {
             ParseError(format!(
                 "unknown action {text:?}; use keep, replace, replace-parameters or replace-time"
             ))

@@ -26,16 +26,56 @@ const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// for an unreachable store, too.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) struct ResultRecorder {
+/// What the recorder and the settler share.
+#[derive(Clone)]
+pub(crate) struct RecordContext {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) claims: Arc<Claims>,
     pub(crate) stop: StopSignal,
     pub(crate) unrecorded: Arc<OpenCount>,
     pub(crate) reports: Arc<ReportWriter>,
     pub(crate) rollups: Arc<Rollups>,
-    /// Where awaited tasks that have ended go.
+    /// Where awaited tasks that have ended go, and children that a suspended task watches.
     pub(crate) ended_tasks: EndedTasks,
     pub(crate) freed_keys: FreedKeys,
+}
+
+impl RecordContext {
+    /// What follows the record of these ends. `count`: how many attempts are open no more.
+    pub(crate) fn after_record(
+        &self,
+        endings: &[AttemptRecord],
+        labels: &[EndingLabels],
+        uncounted: &[AttemptId],
+        count: usize,
+    ) {
+        // Also those that would wait again, because a cancel request may have ended them. The
+        // stored end counts.
+        for (ending, labels) in endings.iter().zip(labels) {
+            if labels.awaited {
+                self.ended_tasks.send(ending.id.task_id);
+            }
+        }
+        self.unrecorded.done(count);
+        self.freed_keys.wake_after(labels);
+        self.rollups.count(endings, labels, uncounted);
+    }
+
+    /// Removes finished claims. Usually the next record does.
+    pub(crate) async fn remove_finished_claims(&self) {
+        let finished = self.claims.take_finished();
+        if finished.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.record(&[], &finished).await {
+            tracing::debug!("finished claims are left to the next heartbeat: {error}");
+            self.claims.keep_finished(finished);
+        }
+    }
+}
+
+pub(crate) struct ResultRecorder {
+    pub(crate) shared: RecordContext,
     /// Attempts of the current write that are not counted in the rollups: not
     /// recorded, or ended before by recovery.
     pub(crate) uncounted: Vec<AttemptId>,
@@ -114,19 +154,13 @@ impl ResultRecorder {
                 totals.unrecorded += self.write(batch).await;
                 rest = after;
             }
-            send_ended(&self.ended_tasks, &gathered, &labels);
-            self.unrecorded.done(count);
-            self.freed_keys.wake_after(&labels);
-            self.rollups.count(&gathered, &labels, &self.uncounted);
+            self.shared.after_record(&gathered, &labels, &self.uncounted, count);
             self.uncounted.clear();
             gathered.clear();
             labels.clear();
         }
-        self.reports.flush_at_end().await;
-        let finished = self.claims.take_finished();
-        if let Err(error) = self.store.record(&[], &finished).await {
-            tracing::debug!("finished claims are left to the next heartbeat: {error}");
-        }
+        self.shared.reports.flush_at_end().await;
+        self.shared.remove_finished_claims().await;
         totals
     }
 
@@ -139,9 +173,9 @@ impl ResultRecorder {
     async fn write(&mut self, batch: &mut [AttemptRecord]) -> usize {
         let mut backoff = Backoff::new();
         loop {
-            self.reports.flush_before(batch).await;
-            let finished = self.claims.take_finished();
-            match self.store.record(batch, &finished).await {
+            self.shared.reports.flush_before(batch).await;
+            let finished = self.shared.claims.take_finished();
+            match self.shared.store.record(batch, &finished).await {
                 Ok(late) => {
                     crate::measure::recorded(batch.len());
                     for id in &late {
@@ -150,15 +184,15 @@ impl ResultRecorder {
                         );
                     }
                     self.uncounted.extend(late);
-                    self.claims.recorded(batch.iter().map(|ending| ending.claim_id));
+                    self.shared.claims.recorded(batch.iter().map(|ending| ending.claim_id));
                     return 0;
                 }
                 Err(StoreError::InvalidData(why)) => {
-                    self.claims.keep_finished(finished);
+                    self.shared.claims.keep_finished(finished);
                     return self.write_halves(batch, &why).await;
                 }
                 Err(error) => {
-                    self.claims.keep_finished(finished);
+                    self.shared.claims.keep_finished(finished);
                     let wait = backoff.next();
                     tracing::warn!(
                         "{} results are kept until the store takes them, next try in {}: {error}",
@@ -203,7 +237,7 @@ impl ResultRecorder {
     /// Waits before the next try; false when there is no time left for one.
     async fn wait_to_retry(&mut self, wait: Duration, error: &StoreError) -> bool {
         tokio::time::sleep(wait).await;
-        if !gives_up(self.stop.phase(), error) {
+        if !gives_up(self.shared.stop.phase(), error) {
             self.stopping_since = None;
             return true;
         }
@@ -215,16 +249,6 @@ impl ResultRecorder {
 /// unreachable store comes back by itself; one that refuses needs an operator.
 pub(crate) fn gives_up(phase: Phase, error: &StoreError) -> bool {
     phase >= Phase::Forced || (phase >= Phase::Draining && !error.is_temporary())
-}
-
-/// Tells which awaited tasks may have ended, after their attempts are recorded: also those that
-/// would wait again, because a cancel request may have ended them. The stored end counts.
-pub(crate) fn send_ended(to: &EndedTasks, endings: &[AttemptRecord], labels: &[EndingLabels]) {
-    for (ending, labels) in endings.iter().zip(labels) {
-        if labels.awaited {
-            to.send(ending.id.task_id);
-        }
-    }
 }
 
 /// How many of these go into one statement; at least one.

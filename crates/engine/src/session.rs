@@ -34,7 +34,7 @@ use crate::heartbeat::Heartbeat;
 use crate::limits::{self, FreedKeys};
 use crate::pools::{self, FreeWorkers};
 use crate::progress::ReportWriter;
-use crate::record::{OpenCount, RecordTotals, ResultRecorder, STOP_TIMEOUT};
+use crate::record::{OpenCount, RecordContext, RecordTotals, ResultRecorder, STOP_TIMEOUT};
 use crate::retention;
 use crate::rollup::Rollups;
 use crate::running::RunningAttempts;
@@ -422,19 +422,7 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             self.handlers.clone(),
             self.injected_failures.clone(),
         );
-        let recorder = ResultRecorder {
-            store: self.store.clone(),
-            claims: claims.clone(),
-            stop: self.stop.watch(),
-            unrecorded: unrecorded.clone(),
-            reports: reports.clone(),
-            rollups: rollups.clone(),
-            ended_tasks: ended_tasks.clone(),
-            freed_keys: freed_keys.clone(),
-            uncounted: Vec::new(),
-            stopping_since: None,
-        };
-        let settler = Settler {
+        let shared = RecordContext {
             store: self.store.clone(),
             claims: claims.clone(),
             stop: self.stop.watch(),
@@ -443,8 +431,9 @@ impl<S: Send + Sync + 'static> PreparedEngine<S> {
             rollups: rollups.clone(),
             ended_tasks,
             freed_keys,
-            last_error: None,
         };
+        let settler = Settler { shared: shared.clone(), last_error: None };
+        let recorder = ResultRecorder { shared, uncounted: Vec::new(), stopping_since: None };
         let context = Arc::new(AttemptContext {
             state: self.state.clone(),
             tasks: self.tasks.clone(),

@@ -4,25 +4,19 @@
 //! It runs apart from the recorder: such a transaction may still be open, and other results
 //! must not wait for it.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use task_engine_core::attempt::{AttemptRecord, NextState, TaskError};
 use task_engine_core::completion::SettleOutcome;
 use task_engine_core::step::{SuspendOutcome, Suspension};
 use task_engine_core::task::TaskStatus;
-use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::backoff::Backoff;
-use crate::claims::Claims;
-use crate::durable::EndedTasks;
-use crate::limits::FreedKeys;
-use crate::progress::ReportWriter;
-use crate::record::{OpenCount, RecordTotals, STOP_TIMEOUT, gives_up, send_ended, was_released};
-use crate::rollup::{EndingLabels, Rollups};
-use crate::stop::{Phase, StopSignal};
+use crate::record::{RecordContext, RecordTotals, STOP_TIMEOUT, gives_up, was_released};
+use crate::rollup::EndingLabels;
+use crate::stop::Phase;
 
 const BATCH_MAX: usize = 1000;
 
@@ -55,15 +49,7 @@ pub(crate) struct PendingCompletion {
 }
 
 pub(crate) struct Settler {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) claims: Arc<Claims>,
-    pub(crate) stop: StopSignal,
-    pub(crate) unrecorded: Arc<OpenCount>,
-    pub(crate) reports: Arc<ReportWriter>,
-    pub(crate) rollups: Arc<Rollups>,
-    /// Where awaited tasks that have ended go, and children that a suspended task watches.
-    pub(crate) ended_tasks: EndedTasks,
-    pub(crate) freed_keys: FreedKeys,
+    pub(crate) shared: RecordContext,
     /// The last error of the store, if its last answer was one.
     pub(crate) last_error: Option<StoreError>,
 }
@@ -109,7 +95,7 @@ impl Settler {
                 break;
             }
         }
-        self.sweep().await;
+        self.shared.remove_finished_claims().await;
         totals
     }
 
@@ -120,7 +106,7 @@ impl Settler {
         totals: &mut RecordTotals,
     ) -> Vec<PendingEnding> {
         let endings: Vec<AttemptRecord> = batch.iter().map(|one| one.record().clone()).collect();
-        self.reports.flush_before(&endings).await;
+        self.shared.reports.flush_before(&endings).await;
         let (mut completions, mut suspensions) = (Vec::new(), Vec::new());
         for one in batch {
             match one {
@@ -149,13 +135,13 @@ impl Settler {
         totals: &mut RecordTotals,
     ) -> Vec<(Suspension, EndingLabels)> {
         let suspensions: Vec<Suspension> = batch.iter().map(|(one, _)| one.clone()).collect();
-        let outcomes = match self.store.suspend(&suspensions).await {
+        let outcomes = match self.shared.store.suspend(&suspensions).await {
             Ok(outcomes) => outcomes,
             Err(StoreError::InvalidData(why)) => {
                 for (one, _) in &batch {
                     tracing::error!("the end of {} cannot be recorded: {why}", one.record.id);
                 }
-                self.unrecorded.done(batch.len());
+                self.shared.unrecorded.done(batch.len());
                 totals.unrecorded += batch.len();
                 return Vec::new();
             }
@@ -185,21 +171,18 @@ impl Settler {
                 SuspendOutcome::Suspended(watching) => {
                     // The child may have ended before the watch was committed.
                     if let Some(child) = watching {
-                        self.ended_tasks.send(child);
+                        self.shared.ended_tasks.send(child);
                     }
                     crate::measure::suspended();
                     counted_labels.push(labels);
                     counted.push(one.record.clone());
                 }
             }
-            self.claims.recorded(std::iter::once(one.record.claim_id));
+            self.shared.claims.recorded(std::iter::once(one.record.claim_id));
             settled += 1;
         }
-        send_ended(&self.ended_tasks, &counted, &counted_labels);
-        self.unrecorded.done(settled);
-        self.freed_keys.wake_after(&counted_labels);
-        self.rollups.count(&counted, &counted_labels, &[]);
-        self.sweep().await;
+        self.shared.after_record(&counted, &counted_labels, &[], settled);
+        self.shared.remove_finished_claims().await;
         open
     }
 
@@ -210,12 +193,12 @@ impl Settler {
         totals: &mut RecordTotals,
     ) -> Vec<PendingCompletion> {
         let endings: Vec<AttemptRecord> = batch.iter().map(|one| one.ending.clone()).collect();
-        let settled = match self.store.settle(&endings).await {
+        let settled = match self.shared.store.settle(&endings).await {
             Ok(settled) => settled,
             // One that is refused must not delay the others.
             Err(StoreError::InvalidData(why)) if batch.len() == 1 => {
                 tracing::error!("the end of {} cannot be recorded: {why}", endings[0].id);
-                self.unrecorded.done(1);
+                self.shared.unrecorded.done(1);
                 totals.unrecorded += 1;
                 return Vec::new();
             }
@@ -244,36 +227,21 @@ impl Settler {
             if settled == SettleOutcome::Recorded && was_released(&one.ending) {
                 totals.released += 1;
             }
-            self.claims.recorded(std::iter::once(one.ending.claim_id));
+            self.shared.claims.recorded(std::iter::once(one.ending.claim_id));
             recorded += 1;
             if settled != SettleOutcome::Late {
                 labels.push(one.labels);
                 counted.push(one.into_counted(settled));
             }
         }
-        send_ended(&self.ended_tasks, &counted, &labels);
-        self.unrecorded.done(recorded);
-        self.freed_keys.wake_after(&labels);
-        self.rollups.count(&counted, &labels, &[]);
-        self.sweep().await;
+        self.shared.after_record(&counted, &labels, &[], recorded);
+        // If all tasks are completed in transactions, the recorder has nothing to write.
+        self.shared.remove_finished_claims().await;
         open
     }
 
-    /// Removes finished claims: if all tasks are completed in transactions, the
-    /// recorder has nothing to write.
-    async fn sweep(&self) {
-        let finished = self.claims.take_finished();
-        if finished.is_empty() {
-            return;
-        }
-        if let Err(error) = self.store.record(&[], &finished).await {
-            tracing::debug!("finished claims are left to the next heartbeat: {error}");
-            self.claims.keep_finished(finished);
-        }
-    }
-
     fn gives_up(&self, since: &mut Option<Instant>) -> bool {
-        let phase = self.stop.phase();
+        let phase = self.shared.stop.phase();
         let gives_up = match &self.last_error {
             Some(error) => gives_up(phase, error),
             None => phase >= Phase::Forced,

@@ -76,11 +76,6 @@ impl<'de> Deserialize<'de> for RawFields<'de> {
 }
 
 impl<'a> Object<'a> {
-    /// Reads the object of a JSON text; other fields than these are refused.
-    pub fn of_text(text: &'a str, known: &[&str]) -> Result<Self, InvalidField> {
-        Self::read(parse(text)?, String::new(), known)
-    }
-
     /// Creates an object at this pointer; other fields than these are refused.
     pub fn read(
         value: &'a RawValue,
@@ -132,12 +127,6 @@ impl<'a> Object<'a> {
             (name, pointer, value)
         };
         Ok(fields.into_iter().map(entry).collect())
-    }
-
-    /// Returns its pointer.
-    #[must_use]
-    pub fn pointer(&self) -> &str {
-        &self.pointer
     }
 
     /// Returns the error of a field.

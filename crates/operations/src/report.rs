@@ -18,16 +18,9 @@ macro_rules! outcomes {
         #[non_exhaustive]
         pub enum OperationOutcome { $($(#[$doc])* $name,)* }
 
+        task_engine_core::enum_tokens!(OperationOutcome { $($name = $token),* });
+
         impl OperationOutcome {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Returns the token in reports and in the audit.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $token,)* }
-            }
-
             /// Returns the text for people, which follows "task 7" in a sentence.
             #[must_use]
             pub const fn text(self) -> &'static str {
@@ -181,12 +174,6 @@ outcomes! {
 }
 
 impl OperationOutcome {
-    /// Returns the outcome of this token.
-    #[must_use]
-    pub fn from_token(token: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|outcome| outcome.as_str() == token)
-    }
-
     /// Returns how many tasks had this outcome, like "3 tasks were cancelled".
     ///
     /// Without a number if it is not about tasks.

@@ -128,27 +128,11 @@ impl SelectedTasks {
     }
 }
 
+task_engine_core::enum_tokens!(TaskOperation {
+    Retry = "retry", Cancel = "cancel", Rerun = "rerun", Delete = "delete",
+});
+
 impl TaskOperation {
-    /// All operations.
-    pub const ALL: [Self; 4] = [Self::Retry, Self::Cancel, Self::Rerun, Self::Delete];
-
-    /// Returns the name of the operation: `retry`, `cancel`, `rerun` or `delete`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Retry => "retry",
-            Self::Cancel => "cancel",
-            Self::Rerun => "rerun",
-            Self::Delete => "delete",
-        }
-    }
-
-    /// Returns the operation of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|operation| operation.as_str() == name)
-    }
-
     /// Returns its name in the audit.
     #[must_use]
     pub const fn action(self) -> &'static str {

@@ -14,7 +14,6 @@ use task_engine_store::queue_position::{QueuePosition, QueuePositionQuery};
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::{Executor as _, PgTransaction};
 use crate::locks::blocking_session;
 use crate::store::{StoreInner, micros};
@@ -33,13 +32,9 @@ impl StoreInner {
     pub(crate) async fn activity(&self, look: ActivityQuery) -> Result<Activity, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for all of it: in each, a task is in one place.
-        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
-        let newest = transaction
-            .query_one(&self.schema.sql(NEWEST), &[])
-            .await
-            .map_err(|e| store_error(&e))?;
-        let held =
-            transaction.query(&self.schema.sql(HELD), &[]).await.map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await?;
+        let newest = transaction.query_one(&self.schema.sql(NEWEST), &[]).await?;
+        let held = transaction.query(&self.schema.sql(HELD), &[]).await?;
         let next = self.next(&transaction, look).await?;
         Ok(Activity {
             now: newest.get("now"),
@@ -60,8 +55,7 @@ impl StoreInner {
                 &self.schema.sql(NEXT),
                 &[&look.per_lane, &ActivityQuery::LANES_MAX, &soon, &ActivityQuery::TASKS_MAX],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let next = |row: &Row| NextTask {
             task_id: TaskId(read(row, "task_id")),
             queue: read(row, "queue"),
@@ -78,8 +72,7 @@ impl StoreInner {
         let client = self.connections.work().await?;
         let rows = client
             .query(&self.schema.sql(ENDINGS), &[&low, &high, &look.limit, &soonest(look.age_max)])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(rows.iter().map(ending_row).collect())
     }
 
@@ -87,8 +80,7 @@ impl StoreInner {
         let client = self.connections.work().await?;
         let rows = client
             .query(&self.schema.sql(FAILURE_COUNTS), &[&(FailureCounts::COUNTED_MAX + 1)])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let seen = |at: usize| rows.get(at).map_or(0, |row| read(row, "seen"));
         Ok(FailureCounts::of(seen(0), seen(1)))
     }
@@ -103,8 +95,7 @@ impl StoreInner {
                 &self.schema.sql(QUEUE_POSITION),
                 &[&look.id.0, &look.queues, &look.classes, &(BoundedCount::PER_LANE_MAX + 1)],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         if rows.is_empty() {
             return Ok(None);
         }
@@ -114,8 +105,7 @@ impl StoreInner {
         }
         let locked_by = client
             .query_opt(&self.schema.sql(LOCKED_BY), &[&look.id.0])
-            .await
-            .map_err(|e| store_error(&e))?
+            .await?
             .map(|row| blocking_session(&row));
         Ok(Some(QueuePosition { tasks, locked_by }))
     }

@@ -9,7 +9,6 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::json::JsonIn;
 use crate::store::{StoreInner, micros};
@@ -36,8 +35,7 @@ impl StoreInner {
                     &entry.of(),
                 ],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(read(&row, "id"))
     }
 
@@ -63,18 +61,16 @@ impl StoreInner {
                     &filter.task.map(|id| id.to_string()),
                 ],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         rows.iter().map(entry).collect()
     }
 
     pub(crate) async fn prune_audit(&self, age: Duration, limit: u32) -> Result<u64, StoreError> {
         check_prune(age)?;
         let client = self.connections.work().await?;
-        client
+        Ok(client
             .execute(&self.schema.sql(AUDIT_PRUNE), &[&micros(age), &i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))
+            .await?)
     }
 }
 

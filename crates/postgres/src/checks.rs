@@ -19,7 +19,6 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::locks::{OpenTransaction, unnamed_blocker};
 use crate::store::{StoreInner, from_micros};
@@ -87,22 +86,22 @@ impl StoreInner {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
         // A bitmap would be of the whole index, where the first rows are enough.
         let timeout = "SET LOCAL lock_timeout = '1s'; SET LOCAL enable_bitmapscan = off";
-        transaction.batch_execute(timeout).await.map_err(|e| store_error(&e))?;
+        transaction.batch_execute(timeout).await?;
         let rows = transaction.query(&self.schema.sql(statement), params).await;
-        rows.map_err(|e| store_error(&e))
+        Ok(rows?)
     }
 
     async fn check_server(&self) -> Result<Vec<Check>, StoreError> {
         // The first one may open a connection.
         let client = self.connections.work().await?;
         let begun = Instant::now();
-        client.batch_execute("").await.map_err(|e| store_error(&e))?;
+        client.batch_execute("").await?;
         let latency = begun.elapsed();
         let before = Timestamp::now();
-        let row = client.query_one(SERVER, &[]).await.map_err(|e| store_error(&e))?;
+        let row = client.query_one(SERVER, &[]).await?;
         let after = Timestamp::now();
         drop(client);
         Ok(vec![
@@ -254,11 +253,10 @@ impl StoreInner {
 
     pub(crate) async fn inventory(&self) -> Result<Inventory, StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
         let settings = "SET LOCAL enable_seqscan = on; SET LOCAL statement_timeout = 0";
-        transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
-        let row = transaction.query_one(&self.schema.sql(INVENTORY), &[]).await;
-        let row = row.map_err(|e| store_error(&e))?;
+        transaction.batch_execute(settings).await?;
+        let row = transaction.query_one(&self.schema.sql(INVENTORY), &[]).await?;
         Ok(Inventory {
             tasks: row.get("tasks"),
             waiting: row.get("waiting"),

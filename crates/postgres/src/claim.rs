@@ -50,7 +50,6 @@ use task_engine_store::contract::StoreFuture;
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::known_limits::{KnownLimits, LaneKind};
 use crate::limited_lanes::{GroupId, LimitedLanes, LimitedTake};
@@ -350,13 +349,9 @@ impl IdleRegistration {
                     &inner.schema.sql(REGISTER),
                     &[&self.instance.0, claimer, queues, lowest_priority, classes],
                 )
-                .await
-                .map_err(|e| store_error(&e))?;
+                .await?;
         }
-        let rows = client
-            .query(&inner.schema.sql(OPEN_WRITERS), &[])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = client.query(&inner.schema.sql(OPEN_WRITERS), &[]).await?;
         let open: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         match &mut self.registration {
             // Those that began later have seen the row.

@@ -9,7 +9,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-use crate::error::{must_repeat, store_error};
+use crate::error::{SqlError, must_repeat, store_error};
 use crate::executor::{Executor as _, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
 #[cfg(feature = "sqlx")]
@@ -116,14 +116,14 @@ impl StoreInner {
             return Ok(vec![SettleOutcome::Completed; endings.len()]);
         }
         let outcome = loop {
-            let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let mut transaction = client.transaction().await?;
             let outcome = match self.end_held(&mut transaction, &rest).await {
                 Ok(outcome) => transaction.commit().await.map(|()| outcome),
                 Err(e) => Err(e),
             };
             match outcome {
                 Err(e) if must_repeat(&e) => {}
-                answer => break answer.map_err(|e| store_error(&e))?,
+                answer => break answer?,
             }
         };
         // Some may have committed since the first check.
@@ -160,8 +160,7 @@ impl StoreInner {
         let claim_ids: Vec<i64> = endings.iter().map(|e| e.claim_id.0).collect();
         let rows = client
             .query_cached(&self.schema.sql(COMPLETED), &[&task_ids, &attempts, &claim_ids])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(rows.iter().map(attempt_id).collect())
     }
 
@@ -170,7 +169,7 @@ impl StoreInner {
         &self,
         transaction: &mut PgTransaction<'_>,
         endings: &[AttemptRecord],
-    ) -> Result<EndOutcome, tokio_postgres::Error> {
+    ) -> Result<EndOutcome, SqlError> {
         transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         let claims: Vec<i64> = endings.iter().map(|ending| ending.claim_id.0).collect();
         let rows = transaction.query(&self.schema.sql(LOCK_CLAIMS), &[&claims]).await?;

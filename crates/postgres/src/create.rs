@@ -40,14 +40,14 @@ impl StoreInner {
             loop {
                 match client.query_cached(&statement, &columns.parameters_for(kind)).await {
                     Err(e) if must_repeat(&e) => {}
-                    Err(e) => return Err(store_error(&e)),
+                    Err(e) => return Err(e.into()),
                     Ok(rows) => return Ok(kind.creations(&rows)),
                 }
             }
         }
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
         let creations = self.schema.create_each_in(transaction.client(), tasks).await?;
-        transaction.commit().await.map_err(|e| store_error(&e))?;
+        transaction.commit().await?;
         Ok(creations)
     }
 }

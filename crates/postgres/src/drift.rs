@@ -10,7 +10,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::AsyncMessage;
 
-use crate::error::{error_text, store_error};
+use crate::error::{SqlError, error_text, store_error};
 use crate::executor::Executor as _;
 use crate::schema::Schema;
 use crate::store::StoreInner;
@@ -30,8 +30,8 @@ impl StoreInner {
         const NAME: &str = "schema";
         let scratch = Schema::named(&format!("te_check_{:x}", fastrand::u64(..)))?;
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        let explain = |e: tokio_postgres::Error| {
+        let transaction = client.transaction().await?;
+        let explain = |e: SqlError| {
             StoreError::Refused(format!(
                 "it needs a temporary schema, and this user may not create one ({})",
                 error_text(&e)
@@ -41,20 +41,18 @@ impl StoreInner {
         let begin = format!("SET LOCAL search_path = pg_catalog; CREATE SCHEMA {scratch}");
         transaction.batch_execute(&begin).await.map_err(explain)?;
         for statements in crate::migrate::statements() {
-            let made = transaction.batch_execute(&scratch.moved(statements)).await;
-            made.map_err(|e| store_error(&e))?;
+            transaction.batch_execute(&scratch.moved(statements)).await?;
         }
         let mut lists: Vec<SchemaObjects> = Vec::new();
         for schema in [&scratch, &self.schema] {
-            let rows = transaction.query(OBJECTS, &[&format!("\"{schema}\"")]).await;
-            let rows = rows.map_err(|e| store_error(&e))?;
+            let rows = transaction.query(OBJECTS, &[&format!("\"{schema}\"")]).await?;
             let plain = |text: Option<&str>| as_in(text.unwrap_or_default(), schema, &self.schema);
             let object = |row: &tokio_postgres::Row| {
                 ((row.get("kind"), plain(row.get("name"))), plain(row.get("definition")))
             };
             lists.push(rows.iter().map(object).collect());
         }
-        transaction.rollback().await.map_err(|e| store_error(&e))?;
+        transaction.rollback().await?;
         let [expected, there] = &lists[..] else {
             return Ok(Check::unknown(NAME, "nothing to compare"));
         };
@@ -86,8 +84,7 @@ impl StoreInner {
                 }
             }
             let other = self.connections.work().await?;
-            let notify = other.execute("SELECT pg_notify($1, '')", &[&channel]).await;
-            notify.map_err(|e| store_error(&e))?;
+            other.execute("SELECT pg_notify($1, '')", &[&channel]).await?;
             Ok::<_, StoreError>(pids)
         };
         let hearing = async {

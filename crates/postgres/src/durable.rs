@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::complete::ATTEMPT_OVER;
-use crate::error::{must_repeat, store_error};
+use crate::error::{SqlError, must_repeat, store_error};
 use crate::executor::{Executor as _, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
 use crate::schema::Schema;
@@ -42,8 +42,7 @@ const STEP_RECORDED: &str = "TE002";
 impl StoreInner {
     pub(crate) async fn steps(&self, id: TaskId) -> Result<TaskSteps, StoreError> {
         let client = self.connections.work().await?;
-        let rows = client.query_cached(&self.schema.sql(STEPS), &[&id.0]).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = client.query_cached(&self.schema.sql(STEPS), &[&id.0]).await?;
         let mut all = TaskSteps::default();
         for row in &rows {
             match row.get("row") {
@@ -71,7 +70,7 @@ impl StoreInner {
         let rows = loop {
             match columns.run(&client, &self.schema.sql(RECORD_STEPS)).await {
                 Err(e) if must_repeat(&e) => {}
-                answer => break answer.map_err(|e| store_error(&e))?,
+                answer => break answer?,
             }
         };
         let mut recorded: HashMap<(i64, String), StepOutcome> = rows
@@ -102,25 +101,24 @@ impl StoreInner {
         columns: &StepColumns<'_>,
     ) -> Result<HashSet<(i64, String)>, StoreError> {
         let sql = self.schema.sql(EXISTING_STEPS);
-        let rows = client.query(&sql, &[&columns.task_ids, &columns.names]).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = client.query(&sql, &[&columns.task_ids, &columns.names]).await?;
         Ok(rows.iter().map(|row| (row.get("task_id"), read(row, "name"))).collect())
     }
 
     pub(crate) async fn record_call(&self, call: &NewCall) -> Result<StepOutcome, StoreError> {
         let mut client = self.connections.work().await?;
         loop {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
             match self.record_call_in(&transaction, call).await? {
                 recorded @ StepOutcome::Recorded { .. } => match transaction.commit().await {
                     Err(e) if must_repeat(&e) => {}
                     committed => {
-                        committed.map_err(|e| store_error(&e))?;
+                        committed?;
                         return Ok(recorded);
                     }
                 },
                 refused => {
-                    transaction.rollback().await.map_err(|e| store_error(&e))?;
+                    transaction.rollback().await?;
                     return Ok(refused);
                 }
             }
@@ -134,12 +132,11 @@ impl StoreInner {
         transaction: &PgTransaction<'_>,
         call: &NewCall,
     ) -> Result<StepOutcome, StoreError> {
-        let error = |e: tokio_postgres::Error| store_error(&e);
         let (task, attempt) = (call.id.task_id.0, call.id.attempt);
         let fence = self.schema.sql(CALL_FENCE);
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&task, &attempt, &call.claim_id.0, &call.name];
-        let fence = transaction.query_one(&fence, &parameters).await.map_err(error)?;
+        let fence = transaction.query_one(&fence, &parameters).await?;
         if read(&fence, "recorded") {
             return Ok(StepOutcome::Exists);
         }
@@ -157,18 +154,14 @@ impl StoreInner {
         let number = i32::try_from(call.number).unwrap_or(i32::MAX);
         let rows = transaction
             .query(&self.schema.sql(RECORD_CALL), &[&task, &call.name, &number, &attempt, &ids])
-            .await
-            .map_err(error)?;
+            .await?;
         let Some(row) = rows.first() else {
             return Ok(StepOutcome::Exists);
         };
-        transaction
-            .execute(&self.schema.sql(ADD_DEPENDENCIES), &[&task, &ids])
-            .await
-            .map_err(error)?;
+        transaction.execute(&self.schema.sql(ADD_DEPENDENCIES), &[&task, &ids]).await?;
         // Once more: creation may have taken long, and recovery may have ended the attempt.
         let fence = self.schema.sql(CALL_FENCE);
-        let fence = transaction.query_one(&fence, &parameters).await.map_err(error)?;
+        let fence = transaction.query_one(&fence, &parameters).await?;
         if !read::<bool>(&fence, "held") {
             return Ok(StepOutcome::AttemptOver);
         }
@@ -183,9 +176,8 @@ impl StoreInner {
         before_number: u32,
     ) -> Result<TaskId, StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-        let locked = transaction.query(&self.schema.sql(LOCK_SOURCE), &[&from.0]).await;
-        let locked = locked.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
+        let locked = transaction.query(&self.schema.sql(LOCK_SOURCE), &[&from.0]).await?;
         let locked: Vec<i64> = locked.iter().map(|row| row.get(0)).collect();
         if !locked.contains(&from.0) {
             return Err(StoreError::Refused(format!("there is no task {from}")));
@@ -204,15 +196,13 @@ impl StoreInner {
         let before = i32::try_from(before_number).unwrap_or(i32::MAX);
         transaction
             .execute(&self.schema.sql(COPY_STEPS), &[&created.id().0, &from.0, &before])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         if locked.len() > 1 {
             transaction
                 .execute(&self.schema.sql(COPY_DEPENDENCIES), &[&created.id().0, &from.0, &locked])
-                .await
-                .map_err(|e| store_error(&e))?;
+                .await?;
         }
-        transaction.commit().await.map_err(|e| store_error(&e))?;
+        transaction.commit().await?;
         Ok(created.id())
     }
 }
@@ -222,7 +212,7 @@ fn step_row(row: &Row) -> Option<StepRow> {
     Some(StepRow {
         name: read(row, "name"),
         number: u32::try_from(read::<i32>(row, "number")).unwrap_or(0),
-        kind: StepKind::from_name(&read::<String>(row, "kind"))?,
+        kind: StepKind::from_token(&read::<String>(row, "kind"))?,
         attempt: read(row, "attempt"),
         result: read(row, "json"),
         until: read(row, "until"),
@@ -284,11 +274,7 @@ impl<'a> StepColumns<'a> {
         }
     }
 
-    async fn run(
-        &self,
-        client: &PooledConnection,
-        statement: &str,
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+    async fn run(&self, client: &PooledConnection, statement: &str) -> Result<Vec<Row>, SqlError> {
         let results: Vec<Option<JsonIn<'_>>> = self
             .results
             .iter()

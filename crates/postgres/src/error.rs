@@ -1,6 +1,7 @@
 //! Errors of PostgreSQL as errors of a store: what the caller can do.
 
 use std::error::Error as _;
+use std::ops::Deref;
 
 use deadpool_postgres::PoolError;
 use task_engine_store::error::StoreError;
@@ -8,6 +9,30 @@ use tokio_postgres::error::SqlState;
 
 use crate::locks::unnamed_blocker;
 use crate::pooler;
+
+/// An error of the driver, which `?` turns into what the caller can do.
+#[derive(Debug)]
+pub(crate) struct SqlError(tokio_postgres::Error);
+
+impl Deref for SqlError {
+    type Target = tokio_postgres::Error;
+
+    fn deref(&self) -> &tokio_postgres::Error {
+        &self.0
+    }
+}
+
+impl From<tokio_postgres::Error> for SqlError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<SqlError> for StoreError {
+    fn from(error: SqlError) -> Self {
+        store_error(&error)
+    }
+}
 
 pub(crate) fn store_error(error: &tokio_postgres::Error) -> StoreError {
     let Some(db) = error.as_db_error() else {

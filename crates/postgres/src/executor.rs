@@ -17,7 +17,7 @@ use futures_util::join;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, IsolationLevel, Row, SimpleQueryMessage, Statement};
 
-use crate::error::error_text;
+use crate::error::{SqlError, error_text};
 use crate::pooler;
 
 pub(crate) type SqlParameters<'a> = [&'a (dyn ToSql + Sync)];
@@ -57,17 +57,17 @@ impl StatementMode {
     }
 
     /// A statement name was unknown: a pooler was added, or its mode was changed.
-    fn notice<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+    fn notice<T>(&self, answer: Result<T, Error>) -> Result<T, SqlError> {
         if let Err(error) = &answer
             && error.code().is_some_and(pooler::is_unknown_statement)
             && !self.behind_pooler.swap(true, Ordering::Relaxed)
         {
             tracing::warn!("{}: {}", pooler::REASON, error_text(error));
         }
-        answer
+        Ok(answer?)
     }
 
-    async fn types(&self, executor: &impl Executor, sql: &str) -> Result<Arc<[Type]>, Error> {
+    async fn types(&self, executor: &impl Executor, sql: &str) -> Result<Arc<[Type]>, SqlError> {
         let known = || self.types.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(types) = known().get(sql) {
             return Ok(types.clone());
@@ -103,9 +103,9 @@ impl StatementMode {
         &self,
         executor: &impl Executor,
         statement: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, SqlError> {
         if !executor.is_autocommit() {
-            return statement.await;
+            return Ok(statement.await?);
         }
         let client = executor.client();
         let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", self.local_settings);
@@ -150,7 +150,7 @@ pub(crate) trait Executor: Sync + Sized {
         &self,
         sql: &str,
         parameters: &SqlParameters<'_>,
-    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
+    ) -> impl Future<Output = Result<Vec<Row>, SqlError>> + Send {
         async move {
             match self.pooler_mode() {
                 None => self.mode().notice(self.client().query(sql, parameters).await),
@@ -166,7 +166,7 @@ pub(crate) trait Executor: Sync + Sized {
         &self,
         sql: &str,
         parameters: &SqlParameters<'_>,
-    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send {
+    ) -> impl Future<Output = Result<Vec<Row>, SqlError>> + Send {
         async move {
             if self.is_behind_pooler() {
                 return self.query(sql, parameters).await;
@@ -181,7 +181,7 @@ pub(crate) trait Executor: Sync + Sized {
         &self,
         sql: &str,
         parameters: &SqlParameters<'_>,
-    ) -> impl Future<Output = Result<Row, Error>> + Send {
+    ) -> impl Future<Output = Result<Row, SqlError>> + Send {
         async move {
             match self.pooler_mode() {
                 None => self.mode().notice(self.client().query_one(sql, parameters).await),
@@ -197,7 +197,7 @@ pub(crate) trait Executor: Sync + Sized {
         &self,
         sql: &str,
         parameters: &SqlParameters<'_>,
-    ) -> impl Future<Output = Result<Option<Row>, Error>> + Send {
+    ) -> impl Future<Output = Result<Option<Row>, SqlError>> + Send {
         async move { Ok(self.query(sql, parameters).await?.into_iter().next()) }
     }
 
@@ -206,7 +206,7 @@ pub(crate) trait Executor: Sync + Sized {
         &self,
         sql: &str,
         parameters: &SqlParameters<'_>,
-    ) -> impl Future<Output = Result<u64, Error>> + Send {
+    ) -> impl Future<Output = Result<u64, SqlError>> + Send {
         async move {
             match self.pooler_mode() {
                 None => self.mode().notice(self.client().execute(sql, parameters).await),
@@ -219,8 +219,8 @@ pub(crate) trait Executor: Sync + Sized {
     }
 
     /// Statements without parameters, or settings.
-    fn batch_execute(&self, sql: &str) -> impl Future<Output = Result<(), Error>> + Send {
-        self.client().batch_execute(sql)
+    fn batch_execute(&self, sql: &str) -> impl Future<Output = Result<(), SqlError>> + Send {
+        async move { Ok(self.client().batch_execute(sql).await?) }
     }
 }
 
@@ -237,12 +237,12 @@ impl PooledConnection {
         Self { object, is_behind_pooler: mode.is_behind_pooler(), mode }
     }
 
-    pub(crate) async fn transaction(&mut self) -> Result<PgTransaction<'_>, Error> {
+    pub(crate) async fn transaction(&mut self) -> Result<PgTransaction<'_>, SqlError> {
         self.begin(IsolationLevel::ReadCommitted, false).await
     }
 
     /// A transaction that only reads, all of it at one moment.
-    pub(crate) async fn snapshot(&mut self) -> Result<PgTransaction<'_>, Error> {
+    pub(crate) async fn snapshot(&mut self) -> Result<PgTransaction<'_>, SqlError> {
         self.begin(IsolationLevel::RepeatableRead, true).await
     }
 
@@ -250,7 +250,7 @@ impl PooledConnection {
         &mut self,
         isolation: IsolationLevel,
         read_only: bool,
-    ) -> Result<PgTransaction<'_>, Error> {
+    ) -> Result<PgTransaction<'_>, SqlError> {
         let builder = self.object.build_transaction().isolation_level(isolation);
         let builder = if read_only { builder.read_only(true) } else { builder };
         let inner = builder.start().await?;
@@ -295,15 +295,15 @@ pub(crate) struct PgTransaction<'a> {
 }
 
 impl PgTransaction<'_> {
-    pub(crate) async fn commit(self) -> Result<(), Error> {
-        self.inner.commit().await
+    pub(crate) async fn commit(self) -> Result<(), SqlError> {
+        Ok(self.inner.commit().await?)
     }
 
-    pub(crate) async fn rollback(self) -> Result<(), Error> {
-        self.inner.rollback().await
+    pub(crate) async fn rollback(self) -> Result<(), SqlError> {
+        Ok(self.inner.rollback().await?)
     }
 
-    pub(crate) async fn savepoint(&mut self, name: &str) -> Result<PgTransaction<'_>, Error> {
+    pub(crate) async fn savepoint(&mut self, name: &str) -> Result<PgTransaction<'_>, SqlError> {
         let inner = self.inner.savepoint(name).await?;
         Ok(PgTransaction {
             inner,

@@ -19,7 +19,6 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::store_error;
 use crate::executor::{Executor as _, PgTransaction};
 use crate::known_limits::{limit_options, limit_target};
 use crate::store::StoreInner;
@@ -58,12 +57,9 @@ impl StoreInner {
         mut to: ExportSink,
     ) -> Result<(), StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await?;
         // The reader of the lines may be slow.
-        transaction
-            .batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            .await
-            .map_err(|e| store_error(&e))?;
+        transaction.batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0").await?;
         let mut end = ExportCounts::default();
         // False: the reader has stopped.
         let mut send = |line: ExportLine| {
@@ -147,7 +143,7 @@ impl ExportReader<'_> {
     ) -> Result<Vec<Row>, StoreError> {
         let transaction: &PgTransaction<'_> = self.transaction;
         let rows = transaction.query(&self.inner.schema.sql(statement), params).await;
-        rows.map_err(|e| store_error(&e))
+        Ok(rows?)
     }
 
     async fn header(
@@ -282,7 +278,7 @@ impl ExportReader<'_> {
             if let Some(task) = of(page, row) {
                 let on = read(row, "depends_on");
                 let condition: Option<String> = read(row, "condition");
-                match condition.as_deref().and_then(DependencyCondition::from_name) {
+                match condition.as_deref().and_then(DependencyCondition::from_token) {
                     Some(condition) => task.dependencies.push(DependencyRecord { on, condition }),
                     None => task.depends_on.push(on),
                 }
@@ -438,7 +434,7 @@ fn step(row: &Row) -> Result<StepRecord, StoreError> {
     let (name, kind): (String, &str) = (read(row, "name"), row.get("kind"));
     let unknown = || StoreError::Refused(format!("step {name} is of an unknown kind: {kind}"));
     Ok(StepRecord {
-        kind: StepKind::from_name(kind).ok_or_else(unknown)?,
+        kind: StepKind::from_token(kind).ok_or_else(unknown)?,
         name,
         number: read(row, "number"),
         attempt: read(row, "attempt"),

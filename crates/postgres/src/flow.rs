@@ -7,7 +7,6 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::read::{error, execution_status, task_row};
 use crate::store::StoreInner;
@@ -21,7 +20,7 @@ impl StoreInner {
     pub(crate) async fn flow(&self, page: &FlowPage) -> Result<Vec<FlowTask>, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for both statements.
-        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
+        let transaction = client.snapshot().await?;
         let after = page.after.map_or(0, |id| id.0);
         let own = page.own_task().map(|id| id.0);
         let rows = transaction
@@ -29,14 +28,10 @@ impl StoreInner {
                 &self.schema.sql(FLOW),
                 &[&page.correlation_id, &after, &i64::from(page.limit), &own],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let mut tasks: Vec<FlowTask> = rows.iter().map(flow_task).collect();
         let ids: Vec<i64> = tasks.iter().map(|task| task.row.id.0).collect();
-        let rows = transaction
-            .query(&self.schema.sql(EXECUTIONS), &[&ids])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = transaction.query(&self.schema.sql(EXECUTIONS), &[&ids]).await?;
         for row in &rows {
             let id = TaskId(read(row, "task_id"));
             if let Ok(at) = tasks.binary_search_by_key(&id, |task| task.row.id) {

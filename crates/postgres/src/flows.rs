@@ -60,17 +60,17 @@ impl StoreInner {
     ) -> Result<AddMembersOutcome, StoreError> {
         let mut client = self.connections.work().await?;
         let (added, dependents) = loop {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
             match self.add_members_in(&transaction, members).await? {
                 MembersStep::Added(added, dependents) => match transaction.commit().await {
                     Err(e) if must_repeat(&e) => {}
                     committed => {
-                        committed.map_err(|e| store_error(&e))?;
+                        committed?;
                         break (added, dependents);
                     }
                 },
                 refused => {
-                    transaction.rollback().await.map_err(|e| store_error(&e))?;
+                    transaction.rollback().await?;
                     if let MembersStep::Refused(refused) = refused {
                         return Ok(refused);
                     }
@@ -88,22 +88,20 @@ impl StoreInner {
         transaction: &PgTransaction<'_>,
         members: &NewMembers,
     ) -> Result<MembersStep, StoreError> {
-        let error = |e: tokio_postgres::Error| store_error(&e);
         let (task, attempt, claim) = (members.id.task_id.0, members.id.attempt, members.claim_id.0);
         let fence = async || {
             let sql = self.schema.sql(MEMBER_FENCE);
             let row = transaction.query_one(&sql, &[&task, &attempt, &claim]).await;
-            row.map(|row| read::<bool>(&row, "held")).map_err(error)
+            Ok::<_, StoreError>(read::<bool>(&row?, "held"))
         };
         if !fence().await? {
             return Ok(MembersStep::Refused(AddMembersOutcome::AttemptOver));
         }
         match transaction.query(&self.schema.sql(LOCK_DEPENDENTS), &[&task]).await {
             Err(e) if must_repeat(&e) => return Ok(MembersStep::Repeat),
-            locked => locked.map_err(error)?,
+            locked => locked?,
         };
-        let rows = transaction.query(&self.schema.sql(DEPENDENTS_TO_EXTEND), &[&task]).await;
-        let rows = rows.map_err(error)?;
+        let rows = transaction.query(&self.schema.sql(DEPENDENTS_TO_EXTEND), &[&task]).await?;
         if !rows.iter().any(|row| read(row, "is_blocked")) {
             return Ok(MembersStep::Refused(AddMembersOutcome::NoDependents));
         }
@@ -118,8 +116,7 @@ impl StoreInner {
         let ids: Vec<i64> = created.iter().map(|one| one.id().0).collect();
         transaction
             .execute(&self.schema.sql(ADD_MEMBER_DEPENDENCIES), &[&task, &dependents, &ids])
-            .await
-            .map_err(error)?;
+            .await?;
         // Once more: creation may have taken long, and recovery may have ended the attempt.
         if !fence().await? {
             return Ok(MembersStep::Refused(AddMembersOutcome::AttemptOver));
@@ -136,8 +133,8 @@ impl StoreInner {
         let client = self.connections.work().await?;
         let ids: Vec<i64> = tasks.iter().map(|id| id.0).collect();
         let sql = self.schema.sql(DEPENDENCIES);
-        let rows = client.query_cached(&sql, &[&ids, &i64::from(limit)]).await;
-        Ok(rows.map_err(|e| store_error(&e))?.iter().filter_map(dependency_row).collect())
+        let rows = client.query_cached(&sql, &[&ids, &i64::from(limit)]).await?;
+        Ok(rows.iter().filter_map(dependency_row).collect())
     }
 
     pub(crate) async fn dependents(
@@ -146,15 +143,15 @@ impl StoreInner {
         limit: u32,
     ) -> Result<Vec<DependencyRow>, StoreError> {
         let client = self.connections.work().await?;
-        let rows = client.query(&self.schema.sql(DEPENDENTS), &[&task.0, &i64::from(limit)]).await;
-        Ok(rows.map_err(|e| store_error(&e))?.iter().filter_map(dependency_row).collect())
+        let rows =
+            client.query(&self.schema.sql(DEPENDENTS), &[&task.0, &i64::from(limit)]).await?;
+        Ok(rows.iter().filter_map(dependency_row).collect())
     }
 
     pub(crate) async fn blocked_tasks(&self, limit: u32) -> Result<BlockedTasks, StoreError> {
         let client = self.connections.work().await?;
         let limit = i64::from(limit);
-        let rows = client.query(&self.schema.sql(BLOCKED_TASKS), &[&(limit + 1)]).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(BLOCKED_TASKS), &[&(limit + 1)]).await?;
         let found = rows.iter().map(|row| (TaskId(row.get("task_id")), row.get("is_overdue")));
         Ok(BlockedTasks::of(limit, found))
     }
@@ -165,30 +162,28 @@ impl StoreInner {
         let (limit, counted) = (i64::from(query.limit), i64::from(query.tasks_counted_max));
         let parameters: [&(dyn ToSql + Sync); 4] =
             [&query.correlation_id, &before, &limit, &counted];
-        let rows = client.query(&self.schema.sql(FLOWS), &parameters).await;
-        Ok(rows.map_err(|e| store_error(&e))?.iter().map(flow_row).collect())
+        let rows = client.query(&self.schema.sql(FLOWS), &parameters).await?;
+        Ok(rows.iter().map(flow_row).collect())
     }
 
     pub(crate) async fn prune_flows(&self, limit: u32) -> Result<u64, StoreError> {
         let mut client = self.connections.work().await?;
-        let row = client.query_one(&self.schema.sql(RANDOM_FLOW), &[]).await;
-        let row = row.map_err(|e| store_error(&e))?;
+        let row = client.query_one(&self.schema.sql(RANDOM_FLOW), &[]).await?;
         let (first, last): (i64, i64) = (read(&row, "first"), read(&row, "last"));
         let mut removed = 0;
         for from in [first, fastrand::i64(first..=last)] {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
             let rest = i64::from(limit) - i64::try_from(removed).unwrap_or(i64::MAX);
             let locked = transaction
                 .query(&self.schema.sql(LOCK_FLOWS_TO_PRUNE), &[&from, &FLOWS_LOOKED_AT, &rest])
-                .await
-                .map_err(|e| store_error(&e))?;
+                .await?;
             let ids: Vec<i64> = locked.iter().map(|row| row.get(0)).collect();
             if ids.is_empty() {
                 continue;
             }
             let gone = transaction.execute(&self.schema.sql(PRUNE_FLOWS), &[&ids]).await;
-            removed += gone.map_err(|e| store_error(&e))?;
-            transaction.commit().await.map_err(|e| store_error(&e))?;
+            removed += gone?;
+            transaction.commit().await?;
         }
         Ok(removed)
     }
@@ -368,7 +363,7 @@ fn dependency_row(row: &Row) -> Option<DependencyRow> {
     Some(DependencyRow::new(
         TaskId(read(row, "task_id")),
         TaskId(read(row, "depends_on")),
-        DependencyCondition::from_name(row.get("condition"))?,
+        DependencyCondition::from_token(row.get("condition"))?,
         read(row, "name"),
         row.get::<_, Option<&str>>("status").and_then(status),
     ))

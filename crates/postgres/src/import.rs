@@ -71,23 +71,22 @@ impl StoreInner {
         let mut shift = IdShift::default();
         if ids == ImportIds::New {
             // In a separate transaction, so that creators wait only briefly.
-            let reserving = client.transaction().await.map_err(|e| store_error(&e))?;
+            let reserving = client.transaction().await?;
             shift = self
                 .reserve(&reserving, &header, IdShift { tasks: 1, instances: 1, schedules: 1 })
                 .await?;
-            reserving.commit().await.map_err(|e| store_error(&e))?;
+            reserving.commit().await?;
         }
-        let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let mut transaction = client.transaction().await?;
         // The sender of the lines may be slow.
         let settings = "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
              SET LOCAL taskengine.import = 'on'";
-        transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
+        transaction.batch_execute(settings).await?;
         if ids == ImportIds::Keep {
             // An empty store stays empty until the end of the import.
-            let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
-            lock.map_err(|e| store_error(&e))?;
+            transaction.batch_execute(&self.schema.sql(LOCK)).await?;
             let row = transaction.query_one(&self.schema.sql(IS_EMPTY), &[]).await;
-            if !row.map_err(|e| store_error(&e))?.get::<_, bool>("is_empty") {
+            if !row?.get::<_, bool>("is_empty") {
                 return Ok(ImportOutcome::Conflict(ImportOutcome::NOT_EMPTY.to_owned()));
             }
             shift = self
@@ -114,15 +113,14 @@ impl StoreInner {
         }
         let names: Vec<&str> = batch.schedule_names.iter().map(String::as_str).collect();
         let same = transaction.query_opt(&self.schema.sql(SAME_SCHEDULE), &[&names]).await;
-        if let Some(row) = same.map_err(|e| store_error(&e))? {
+        if let Some(row) = same? {
             return Ok(ImportOutcome::same_schedule(row.get("name")));
         }
         self.send(&mut transaction, &batch).await?;
         self.send_schedules(&transaction, &batch).await?;
         self.count_limits(&transaction).await?;
-        let woken = transaction.query(&self.schema.sql(WAKE), &[]).await;
-        woken.map_err(|e| store_error(&e))?;
-        transaction.commit().await.map_err(|e| store_error(&e))?;
+        transaction.query(&self.schema.sql(WAKE), &[]).await?;
+        transaction.commit().await?;
         Ok(ImportOutcome::Done { read: file.seen(), shift, holders: holders.into_iter().collect() })
     }
 
@@ -134,10 +132,8 @@ impl StoreInner {
         header: &task_engine_store::export::ExportHeader,
         moves: IdShift,
     ) -> Result<IdShift, StoreError> {
-        let lock = transaction.batch_execute(&self.schema.sql(LOCK)).await;
-        lock.map_err(|e| store_error(&e))?;
-        let last = transaction.query_one(&self.schema.sql(LAST_IDS), &[]).await;
-        let last = last.map_err(|e| store_error(&e))?;
+        transaction.batch_execute(&self.schema.sql(LOCK)).await?;
+        let last = transaction.query_one(&self.schema.sql(LAST_IDS), &[]).await?;
         let last: [i64; 3] = [last.get("tasks"), last.get("instances"), last.get("schedules")];
         let shift = IdShift {
             tasks: last[0] * moves.tasks,
@@ -150,9 +146,7 @@ impl StoreInner {
         let tasks = last[0].max(header.last_task_id + shift.tasks);
         let instances = last[1].max(header.last_instance_id + shift.instances);
         let schedules = last[2].max(header.last_schedule_id + shift.schedules);
-        let reserved =
-            transaction.query(&self.schema.sql(RESERVE), &[&tasks, &instances, &schedules]).await;
-        reserved.map_err(|e| store_error(&e))?;
+        transaction.query(&self.schema.sql(RESERVE), &[&tasks, &instances, &schedules]).await?;
         Ok(shift)
     }
 
@@ -163,13 +157,13 @@ impl StoreInner {
         transaction: &mut PgTransaction<'_>,
         batch: &Batch,
     ) -> Result<(), StoreError> {
-        let part = transaction.savepoint("task_engine_batch").await.map_err(|e| store_error(&e))?;
+        let part = transaction.savepoint("task_engine_batch").await?;
         let refused = match self.send_all(&part, batch).await {
-            Ok(()) => return part.commit().await.map_err(|e| store_error(&e)),
+            Ok(()) => return Ok(part.commit().await?),
             Err(error @ StoreError::InvalidData(_)) => error,
             Err(error) => return Err(error),
         };
-        part.rollback().await.map_err(|e| store_error(&e))?;
+        part.rollback().await?;
         self.put(transaction, INSTANCES, &batch.instances).await?;
         self.put(transaction, PAUSED_QUEUES, &batch.paused_queues).await?;
         self.put(transaction, FLOWS, &batch.flows).await?;
@@ -246,13 +240,12 @@ impl StoreInner {
     /// Has imported attempts that run count for limits.
     async fn count_limits(&self, transaction: &PgTransaction<'_>) -> Result<(), StoreError> {
         let has_limits = transaction.query_opt(&self.schema.sql(ANY_LIMIT), &[]).await;
-        if has_limits.map_err(|e| store_error(&e))?.is_none() {
+        if has_limits?.is_none() {
             return Ok(());
         }
-        let locked = transaction.batch_execute(&self.schema.sql(LOCK_CLAIMS)).await;
-        locked.map_err(|e| store_error(&e))?;
+        transaction.batch_execute(&self.schema.sql(LOCK_CLAIMS)).await?;
         for sql in [COUNT_LIMITS, CHANGE_LIMITS] {
-            transaction.query(&self.schema.sql(sql), &[]).await.map_err(|e| store_error(&e))?;
+            transaction.query(&self.schema.sql(sql), &[]).await?;
         }
         Ok(())
     }

@@ -69,8 +69,7 @@ impl StoreInner {
         instance: InstanceId,
     ) -> Result<HeartbeatReply, StoreError> {
         let client = self.connections.lifeline().await?;
-        let rows = client.query_cached(&self.schema.sql(HEARTBEAT), &[&instance.0]).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = client.query_cached(&self.schema.sql(HEARTBEAT), &[&instance.0]).await?;
         let row = rows.first().ok_or(StoreError::InstanceOver)?;
         self.log_watch.check(WalPosition::of(row.get("log_file"), read(row, "log_bytes")));
         let cancel_tasks: Vec<i64> = read(row, "cancel_tasks");
@@ -122,19 +121,15 @@ impl StoreInner {
         name: Option<&str>,
     ) -> Result<Vec<InstanceRow>, StoreError> {
         let client = self.connections.lifeline().await?;
-        let rows = client
-            .query(&self.schema.sql(INSTANCES), &[&name, &micros(ENDED_KEPT)])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(INSTANCES), &[&name, &micros(ENDED_KEPT)]).await?;
         Ok(rows.iter().map(instance_row).collect())
     }
 
     pub(crate) async fn prune_instances(&self, limit: u32) -> Result<u64, StoreError> {
         let client = self.connections.work().await?;
-        client
+        Ok(client
             .execute(&self.schema.sql(INSTANCES_PRUNE), &[&micros(ENDED_KEPT), &i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))
+            .await?)
     }
 
     pub(crate) async fn held_attempts(
@@ -142,10 +137,7 @@ impl StoreInner {
         instance: InstanceId,
     ) -> Result<Vec<UnendedAttempt>, StoreError> {
         let client = self.connections.lifeline().await?;
-        let rows = client
-            .query(&self.schema.sql(HELD), &[&instance.0])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(HELD), &[&instance.0]).await?;
         let held = rows.iter().map(|row| UnendedAttempt {
             id: AttemptId { task_id: TaskId(read(row, "task_id")), attempt: read(row, "attempt") },
             class: read(row, "task_class"),

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
-use crate::error::store_error;
 use crate::executor::{Executor as _, PooledConnection};
 use crate::limited_lanes::{GroupId, LIMITED_LANES, NAMED_LANES, ReadLane, read_lane};
 use crate::schema::Schema;
@@ -76,8 +75,7 @@ impl LaneReader<'_> {
                 &self.schema.sql(LIMITED_LANES),
                 &[queue, class, priority, &position, &most],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(rows.iter().map(read_lane).collect())
     }
 
@@ -96,8 +94,7 @@ impl LaneReader<'_> {
                 &self.schema.sql(NAMED_LANES),
                 &[queue, class, priority, &texts, &times, &ids],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(rows.iter().map(read_lane).collect())
     }
 }
@@ -158,8 +155,7 @@ impl KnownLanes {
                 &reader.schema.sql(NEW_LANES),
                 &[queue, class, priority, &after, &before, &NEW_IN_GAP_MAX],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         for row in &rows {
             let position = (row.get("due_at"), row.get("task_id"));
             self.positions.insert(read(row, "lane_key"), position);

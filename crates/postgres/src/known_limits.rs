@@ -10,7 +10,6 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::json::JsonBytes;
 use crate::store::StoreInner;
@@ -47,8 +46,8 @@ impl KnownLimits {
         let client = inner.connections.work().await?;
         let (targets, limits) = (inner.schema.sql(LIMITED_TARGETS), inner.schema.sql(READ_LIMITS));
         // Targets last: those of the limits that were read are among them.
-        let limits = client.query_cached(&limits, &[]).await.map_err(|e| store_error(&e))?;
-        let targets = client.query_cached(&targets, &[]).await.map_err(|e| store_error(&e))?;
+        let limits = client.query_cached(&limits, &[]).await?;
+        let targets = client.query_cached(&targets, &[]).await?;
         let mut known = Self::default();
         for row in &limits {
             known.version = row.get("version");

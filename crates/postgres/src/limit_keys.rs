@@ -68,10 +68,8 @@ pub(crate) async fn correct_starts(
     let names: Vec<&str> = ahead.iter().map(|LimitKey(_, key)| key.as_str()).collect();
     let within = micros(Rate::START_WITHIN_MAX);
     let client = inner.connections.work().await?;
-    let corrected = client
-        .query(&inner.schema.sql(CORRECT_STARTS), &[&ids, &names, &within])
-        .await
-        .map_err(|e| store_error(&e))?;
+    let corrected =
+        client.query(&inner.schema.sql(CORRECT_STARTS), &[&ids, &names, &within]).await?;
     if !corrected.is_empty() {
         tracing::warn!(
             keys = ahead.len(),

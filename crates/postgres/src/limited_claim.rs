@@ -19,7 +19,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::{may_be_unreadable_row, store_error};
+use crate::error::may_be_unreadable_row;
 use crate::executor::Executor as _;
 use crate::known_lanes::BEGINNING;
 use crate::known_limits::KnownLimits;
@@ -106,8 +106,7 @@ impl LaneClaim<'_> {
                         &self.known.version,
                     ],
                 )
-                .await
-                .map_err(|e| store_error(&e))?;
+                .await?;
             if rows.is_empty() {
                 return Ok(None);
             }
@@ -134,10 +133,8 @@ impl LaneClaim<'_> {
         let texts: Vec<&str> = in_order.iter().map(|lane| lane.text.as_str()).collect();
         let heads: Vec<i64> = in_order.iter().map(|lane| lane.head.0).collect();
         let client = self.inner.connections.work().await?;
-        let rows = client
-            .query_cached(&self.inner.schema.sql(KEYS_IN_ORDER), &[&texts, &heads])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows =
+            client.query_cached(&self.inner.schema.sql(KEYS_IN_ORDER), &[&texts, &heads]).await?;
         for row in &rows {
             let text: String = read(row, "lane_key");
             let Some(lane) = lanes.iter_mut().find(|lane| lane.text == text) else { continue };
@@ -219,10 +216,7 @@ impl LaneClaim<'_> {
         let ids: Vec<i32> = keys.iter().map(|LimitKey(id, _)| id.0).collect();
         let names: Vec<&str> = keys.iter().map(|LimitKey(_, key)| key.as_str()).collect();
         let client = self.inner.connections.work().await?;
-        client
-            .query_cached(&self.inner.schema.sql(ADD_LIMIT_KEYS), &[&ids, &names])
-            .await
-            .map_err(|e| store_error(&e))?;
+        client.query_cached(&self.inner.schema.sql(ADD_LIMIT_KEYS), &[&ids, &names]).await?;
         Ok(())
     }
 
@@ -239,8 +233,7 @@ impl LaneClaim<'_> {
         let client = self.inner.connections.work().await?;
         let rows = client
             .query_cached(&self.inner.schema.sql(HOLDER_LANES), &[&held, queue, class, priority])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let lane = |row: &Row| (read(row, "lane_key"), TaskId(row.get("task_id")));
         Ok(rows.iter().map(lane).collect())
     }
@@ -339,7 +332,7 @@ impl LaneClaim<'_> {
             }
             rows => rows,
         };
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = rows?;
         if !rows[0].get::<_, bool>(take::ALIVE) {
             return Err(StoreError::InstanceOver);
         }

@@ -17,7 +17,6 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::{Executor as _, PooledConnection};
 use crate::known_lanes::{BEGINNING, KnownLanes, LaneReader, is_slow};
 use crate::known_limits::KnownLimits;
@@ -158,8 +157,7 @@ impl LimitedLanes {
                 &inner.schema.sql(sql),
                 &[&lane.queue, &lane.class, &lane.priority, &from, &from_id, &first, &(first / 4)],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let id = (limited_queue(&lane.queue), lane.class.clone(), lane.priority);
         let group = self.groups.entry(id).or_default();
         group.moved_up_to = None;

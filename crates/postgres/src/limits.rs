@@ -12,7 +12,6 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::json::JsonIn;
 use crate::known_limits::{KnownLimits, limit, limit_options};
@@ -56,8 +55,7 @@ impl StoreInner {
                 &self.schema.sql(DECLARE_LIMITS),
                 &[&names, &classes, &queues, &options, &declared.classes],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(rows.iter().map(|row| (read(row, "name"), limit_change(row))).collect())
     }
 
@@ -69,17 +67,13 @@ impl StoreInner {
                 &self.schema.sql(SET_LIMIT),
                 &[&limit.name, &class, &queue, &JsonIn(&options_text(limit))],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(limit_change(&row))
     }
 
     pub(crate) async fn clear_limit(&self, name: &str) -> Result<LimitCleared, StoreError> {
         let client = self.connections.work().await?;
-        let row = client
-            .query_one(&self.schema.sql(CLEAR_LIMIT), &[&name])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let row = client.query_one(&self.schema.sql(CLEAR_LIMIT), &[&name]).await?;
         Ok(match read::<String>(&row, "outcome").as_str() {
             "removed" => LimitCleared::Removed,
             "declared" => LimitCleared::Declared,
@@ -96,42 +90,32 @@ impl StoreInner {
         let client = self.connections.work().await?;
         client
             .execute(&self.schema.sql(CLOSE_LIMIT_KEYS), &[&limits, &names, &times, &reasons])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(())
     }
 
     pub(crate) async fn open_limit_key(&self, name: &str, key: &str) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
-        let row = client
-            .query_one(&self.schema.sql(OPEN_LIMIT_KEY), &[&name, &key])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let row = client.query_one(&self.schema.sql(OPEN_LIMIT_KEY), &[&name, &key]).await?;
         Ok(row.get("opened"))
     }
 
     pub(crate) async fn wake_limited(&self) -> Result<(), StoreError> {
         let client = self.connections.work().await?;
-        client
-            .query_cached(&self.schema.sql(WAKE_LIMITED), &[])
-            .await
-            .map_err(|e| store_error(&e))?;
+        client.query_cached(&self.schema.sql(WAKE_LIMITED), &[]).await?;
         Ok(())
     }
 
     pub(crate) async fn prune_limit_keys(&self, limit: u32) -> Result<u64, StoreError> {
         let client = self.connections.work().await?;
-        let row = client
-            .query_one(&self.schema.sql(PRUNE_LIMIT_KEYS), &[&i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let row =
+            client.query_one(&self.schema.sql(PRUNE_LIMIT_KEYS), &[&i64::from(limit)]).await?;
         Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
     }
 
     pub(crate) async fn limits(&self) -> Result<Vec<LimitRow>, StoreError> {
         let client = self.connections.work().await?;
-        let rows =
-            client.query(&self.schema.sql(LIMITS), &[]).await.map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(LIMITS), &[]).await?;
         Ok(rows.iter().filter_map(limit_row).collect())
     }
 
@@ -149,8 +133,7 @@ impl StoreInner {
                 &self.schema.sql(LIMITED_LANES_IN_USE),
                 &[&to_i32(read_lanes), &(BoundedCount::PER_LANE_MAX + 1)],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let is_wanted = |lane: &LaneUsage| {
             limit.is_none_or(|id| lane.lane_key.0.iter().any(|LimitKey(of, _)| *of == id))
         };
@@ -159,8 +142,7 @@ impl StoreInner {
         lanes.truncate(most);
         let rows = client
             .query(&self.schema.sql(LIMIT_KEYS_IN_USE), &[&limit.map(|id| id.0), &to_i32(at_most)])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         and_more |= rows.len() >= most;
         let mut keys: Vec<LimitKey> = rows
             .iter()
@@ -182,10 +164,7 @@ impl StoreInner {
             return Ok(Vec::new());
         }
         let client = self.connections.work().await?;
-        let row = client
-            .query_opt(&self.schema.sql(TASK_LANE_KEY), &[&id.0])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let row = client.query_opt(&self.schema.sql(TASK_LANE_KEY), &[&id.0]).await?;
         drop(client);
         let lane_key = row.and_then(|row| LaneKey::parse(&read::<String>(&row, "lane_key")));
         let mut keys = lane_key.unwrap_or_default().0;

@@ -7,7 +7,6 @@ use task_engine_store::lock::{BlockingSession, blocked_by, suspects};
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::store::{StoreInner, from_micros};
 
@@ -28,8 +27,7 @@ impl StoreInner {
     /// Reads the catalog only, on a connection that waits behind no other work.
     pub(crate) async fn open_transactions(&self) -> Result<Vec<OpenTransaction>, StoreError> {
         let client = self.connections.lifeline().await?;
-        let rows = client.query(TRANSACTIONS, &[&self.schema.to_string()]).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = client.query(TRANSACTIONS, &[&self.schema.to_string()]).await?;
         let open = |row: &Row| OpenTransaction {
             session: blocking_session(row),
             holds_rows: row.get("holds_rows"),

@@ -7,7 +7,7 @@ use task_engine_store::contract::SchemaVersion;
 use task_engine_store::error::StoreError;
 use tokio_postgres::error::SqlState;
 
-use crate::error::{error_text, store_error};
+use crate::error::{SqlError, error_text, store_error};
 use crate::executor::Executor;
 use crate::store::StoreInner;
 
@@ -27,7 +27,7 @@ impl StoreInner {
         if self.version(&client).await? == Some(newest()) {
             return Ok(Vec::new());
         }
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
         let schema = &self.schema;
         // Two engines that start at once: the second waits, and finds it done.
         // The lock belongs to the transaction, so it cannot be left behind.
@@ -38,7 +38,7 @@ impl StoreInner {
                (version integer PRIMARY KEY, name text NOT NULL,
                 applied_at timestamptz NOT NULL DEFAULT now())"
         );
-        let explain = |e: tokio_postgres::Error| self.explain_migration(&e);
+        let explain = |e: SqlError| self.explain_migration(&e);
         refuse_sharding(&transaction).await?;
         transaction.batch_execute(&prepare).await.map_err(explain)?;
         let current = self.version(&transaction).await?.unwrap_or(0);
@@ -91,7 +91,7 @@ impl StoreInner {
                     error_text(&e)
                 )))
             }
-            Err(e) => Err(store_error(&e)),
+            Err(e) => Err(e.into()),
         }
     }
 
@@ -111,7 +111,7 @@ impl StoreInner {
 /// needed.
 async fn refuse_sharding(transaction: &impl Executor) -> Result<(), StoreError> {
     const ASK: &str = "SELECT current_setting('citus.enable_schema_based_sharding', true) = 'on'";
-    let row = transaction.query_one(ASK, &[]).await.map_err(|e| store_error(&e))?;
+    let row = transaction.query_one(ASK, &[]).await?;
     if row.get::<_, Option<bool>>(0) != Some(true) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::{must_repeat, store_error};
+use crate::error::must_repeat;
 use crate::executor::Executor as _;
 use crate::record::attempt_id;
 use crate::store::{StoreInner, micros};
@@ -65,7 +65,7 @@ impl StoreInner {
             ];
             match client.query_cached(&sql, &parameters).await {
                 Err(e) if must_repeat(&e) => {}
-                Err(e) => return Err(store_error(&e)),
+                Err(e) => return Err(e.into()),
                 Ok(passed_over) => return Ok(passed_over.iter().map(attempt_id).collect()),
             }
         }
@@ -80,10 +80,8 @@ impl StoreInner {
         let sql = self.schema.sql(if filter.newest { LOGS_NEWEST } else { LOGS });
         let (after, before) = filter.bounds();
         let limit = i64::from(filter.limit);
-        let rows = client
-            .query(&sql, &[&id.0, &after.0, &after.1, &before.0, &before.1, &limit])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows =
+            client.query(&sql, &[&id.0, &after.0, &after.1, &before.0, &before.1, &limit]).await?;
         let mut lines: Vec<LogRow> = rows.iter().map(log_row).collect();
         if filter.newest {
             lines.reverse();

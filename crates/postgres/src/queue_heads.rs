@@ -7,7 +7,6 @@ use task_engine_core::queue::Lanes;
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::known_limits::{KnownLimits, LaneKind};
 use crate::limited_lanes::{GroupId, LimitedLanes};
@@ -162,8 +161,7 @@ impl QueueHeads {
         let Lanes { queues, classes, lowest_priority, .. } = &self.wanted;
         let rows = client
             .query_cached(&inner.schema.sql(SCAN_HEADS), &[queues, classes, lowest_priority])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let took = begun.elapsed();
         let lanes = rows.iter().map(|row| {
             let (queue, class): (String, String) = (read(row, "queue"), read(row, "task_class"));
@@ -193,8 +191,7 @@ impl QueueHeads {
                 &inner.schema.sql(SCAN_KNOWN_HEADS),
                 &[&queues, &classes, &priorities, &times, &tasks],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         for (lane, row) in self.lanes.iter_mut().zip(&rows) {
             lane.due_in = row.get::<_, Option<i64>>("due_in_us").map(from_micros);
             if let Some(due_at) = row.get("due_at") {

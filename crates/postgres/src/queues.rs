@@ -5,7 +5,6 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::store::StoreInner;
 use crate::value::read;
@@ -23,43 +22,33 @@ impl StoreInner {
         let client = self.connections.work().await?;
         let row = client
             .query_one(&self.schema.sql(PAUSE_QUEUE), &[&pause.queue(), &pause.reason()])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(read(&row, "is_new"))
     }
 
     pub(crate) async fn resume_queue(&self, queue: &str) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
-        let resumed = client
-            .query(&self.schema.sql(RESUME_QUEUE), &[&queue])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let resumed = client.query(&self.schema.sql(RESUME_QUEUE), &[&queue]).await?;
         Ok(!resumed.is_empty())
     }
 
     pub(crate) async fn paused_queues(&self) -> Result<Vec<PausedQueue>, StoreError> {
         let client = self.connections.work().await?;
-        let rows = client
-            .query(&self.schema.sql(PAUSED_QUEUES), &[])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(PAUSED_QUEUES), &[]).await?;
         Ok(rows.iter().map(paused_queue).collect())
     }
 
     pub(crate) async fn queues(&self) -> Result<Vec<QueueRow>, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for all of it.
-        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
-        let ask = async |sql| {
-            transaction.query(&self.schema.sql(sql), &[]).await.map_err(|e| store_error(&e))
-        };
+        let transaction = client.snapshot().await?;
+        let ask = async |sql| transaction.query(&self.schema.sql(sql), &[]).await;
         let waiting = transaction
             .query(
                 &self.schema.sql(QUEUES_WAITING),
                 &[&(BoundedCount::PER_LANE_MAX + 1), &QueueListBuilder::LANES_MAX],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let mut list = QueueListBuilder::default();
         for row in &waiting {
             list.waiting(&read::<String>(row, "queue"), read(row, "due"), read(row, "later"));

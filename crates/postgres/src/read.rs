@@ -13,7 +13,6 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::store::StoreInner;
 use crate::value::read;
@@ -46,20 +45,15 @@ impl StoreInner {
             parameters.push(&status);
         }
         let client = self.connections.work().await?;
-        let rows = client
-            .query(&self.schema.sql(statement), &parameters)
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(statement), &parameters).await?;
         Ok(rows.iter().map(task_row).collect())
     }
 
     pub(crate) async fn task(&self, id: TaskId) -> Result<Option<TaskDetails>, StoreError> {
         let mut client = self.connections.work().await?;
         // One snapshot for the three statements.
-        let transaction = client.snapshot().await.map_err(|e| store_error(&e))?;
-        let ask = async |sql| {
-            transaction.query(&self.schema.sql(sql), &[&id.0]).await.map_err(|e| store_error(&e))
-        };
+        let transaction = client.snapshot().await?;
+        let ask = async |sql| transaction.query(&self.schema.sql(sql), &[&id.0]).await;
         let Some(row) = ask(TASK).await?.pop() else {
             return Ok(None);
         };
@@ -81,13 +75,12 @@ impl StoreInner {
 
     pub(crate) async fn verify(&self) -> Result<Vec<Violation>, StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
         // The settings of the hot path are the wrong ones for reading everything.
         let settings = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; \
             SET LOCAL enable_mergejoin = on; SET LOCAL statement_timeout = 0";
-        transaction.batch_execute(settings).await.map_err(|e| store_error(&e))?;
-        let rows =
-            transaction.query(&self.schema.sql(VERIFY), &[]).await.map_err(|e| store_error(&e))?;
+        transaction.batch_execute(settings).await?;
+        let rows = transaction.query(&self.schema.sql(VERIFY), &[]).await?;
         let violations = rows.iter().map(|row| {
             let token: &str = row.get("kind");
             let kind = ViolationKind::from_token(token)

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use crate::error::{must_repeat, store_error};
+use crate::error::{SqlError, must_repeat};
 use crate::executor::{Executor, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
 use crate::store::{StoreInner, micros};
@@ -57,7 +57,7 @@ impl StoreInner {
                 {
                     mode = ConflictMode::SkipEnded;
                 }
-                answer => break answer.map_err(|e| store_error(&e))?,
+                answer => break answer?,
             }
         };
         if recorded.len() == endings.len() {
@@ -77,7 +77,7 @@ impl StoreInner {
         columns: &RecordColumns<'_>,
         statement: &str,
         finished: &[ClaimId],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+    ) -> Result<Vec<Row>, SqlError> {
         let transaction = client.transaction().await?;
         let recorded = columns.run(&transaction, statement, finished).await?;
         self.record_cancel_responses(&transaction, columns.endings, &recorded).await?;
@@ -91,7 +91,7 @@ impl StoreInner {
         client: &impl Executor,
         endings: &[AttemptRecord],
         recorded: &[Row],
-    ) -> Result<(), tokio_postgres::Error> {
+    ) -> Result<(), SqlError> {
         let recorded: HashSet<AttemptId> = recorded.iter().map(attempt_id).collect();
         let responses: Vec<_> = endings
             .iter()
@@ -132,8 +132,7 @@ impl StoreInner {
                 &self.schema.sql(RECORD_LATE),
                 &[&task_ids, &attempts, &claim_ids, &results, &errors],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(rows.iter().map(attempt_id).collect())
     }
 }
@@ -146,7 +145,7 @@ impl StoreInner {
         &self,
         transaction: &mut PgTransaction<'_>,
         endings: &[AttemptRecord],
-    ) -> Result<EndOutcome, tokio_postgres::Error> {
+    ) -> Result<EndOutcome, SqlError> {
         let mut outcome = EndOutcome::default();
         transaction.batch_execute(BATCH_LOCK_TIMEOUT).await?;
         if !self.end_at_once(transaction, endings, &mut outcome).await? {
@@ -171,7 +170,7 @@ impl StoreInner {
         transaction: &mut PgTransaction<'_>,
         endings: &[AttemptRecord],
         outcome: &mut EndOutcome,
-    ) -> Result<bool, tokio_postgres::Error> {
+    ) -> Result<bool, SqlError> {
         let part = transaction.savepoint("task_engine_end").await?;
         let statement = self.record_statement(ConflictMode::SkipEnded);
         match RecordColumns::of(endings).run(&part, &statement, &[]).await {
@@ -265,7 +264,7 @@ impl<'a> RecordColumns<'a> {
         client: &impl Executor,
         statement: &str,
         finished: &[ClaimId],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+    ) -> Result<Vec<Row>, SqlError> {
         let ended_ago: Vec<i64> = self
             .endings
             .iter()

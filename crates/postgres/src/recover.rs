@@ -15,7 +15,7 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::{must_repeat, store_error};
+use crate::error::{SqlError, must_repeat};
 use crate::executor::{Executor as _, PgTransaction};
 use crate::store::{StoreInner, from_micros};
 use crate::value::read;
@@ -36,14 +36,14 @@ impl StoreInner {
     async fn reclaim_claims(&self, what: &Reclaim) -> Result<Vec<ReclaimedAttempt>, StoreError> {
         let mut client = self.connections.lifeline().await?;
         loop {
-            let mut transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let mut transaction = client.transaction().await?;
             let taken = match self.reclaim_in(&mut transaction, what).await {
                 Ok(taken) => transaction.commit().await.map(|()| taken),
                 Err(e) => Err(e),
             };
             match taken {
                 Err(e) if must_repeat(&e) => {}
-                answer => return answer.map_err(|e| store_error(&e)),
+                answer => return Ok(answer?),
             }
         }
     }
@@ -52,7 +52,7 @@ impl StoreInner {
         &self,
         transaction: &mut PgTransaction<'_>,
         what: &Reclaim,
-    ) -> Result<Vec<ReclaimedAttempt>, tokio_postgres::Error> {
+    ) -> Result<Vec<ReclaimedAttempt>, SqlError> {
         let (instance, ids) = match what {
             Reclaim::Unknown(instance, claims) => {
                 (*instance, Some(claims.iter().map(|claim| claim.0).collect::<Vec<_>>()))

@@ -4,7 +4,6 @@
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 
-use crate::error::store_error;
 use crate::executor::{Executor as _, PooledConnection};
 use crate::store::StoreInner;
 
@@ -16,8 +15,7 @@ const SHOWN_MAX: usize = 10;
 
 impl StoreInner {
     pub(crate) async fn check_rights(&self, client: &PooledConnection) -> Result<(), StoreError> {
-        let missing = client.query(MISSING_RIGHTS, &[&self.schema.name()]).await;
-        let missing = missing.map_err(|e| store_error(&e))?;
+        let missing = client.query(MISSING_RIGHTS, &[&self.schema.name()]).await?;
         let Some(first) = missing.first() else {
             return Ok(());
         };

@@ -8,7 +8,6 @@ use task_engine_store::rollup::{
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::store::{StoreInner, from_micros, micros};
 use crate::value::read;
@@ -56,26 +55,20 @@ impl StoreInner {
                     &all(|counts| &counts.wait),
                 ],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(())
     }
 
     pub(crate) async fn rollups(&self, look: RollupQuery) -> Result<Vec<RollupRow>, StoreError> {
         let client = self.connections.work().await?;
-        let rows = client
-            .query(&self.schema.sql(READ), &[&look.over_secs(), &look.step_secs()])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows =
+            client.query(&self.schema.sql(READ), &[&look.over_secs(), &look.step_secs()]).await?;
         Ok(rows.iter().map(rollup_row).collect())
     }
 
     pub(crate) async fn prune_rollups(&self, limit: u32) -> Result<u64, StoreError> {
         let client = self.connections.work().await?;
-        client
-            .execute(&self.schema.sql(PRUNE), &[&micros(KEPT), &i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))
+        Ok(client.execute(&self.schema.sql(PRUNE), &[&micros(KEPT), &i64::from(limit)]).await?)
     }
 }
 

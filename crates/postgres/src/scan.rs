@@ -10,7 +10,6 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::read::{json, task_row};
 use crate::store::StoreInner;
@@ -28,7 +27,7 @@ impl StoreInner {
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&from, &before, &rows];
         parameters.extend(source.parameters());
         let bound = self.schema.sql(source.bound());
-        let bound = client.query_one(&bound, &parameters).await.map_err(|e| store_error(&e))?;
+        let bound = client.query_one(&bound, &parameters).await?;
         let now = bound.get("now");
         let lowest: Option<i64> = bound.get("lowest");
         let more = bound.get::<_, i64>("rows") >= rows;
@@ -54,7 +53,7 @@ impl StoreInner {
         ];
         parameters.extend(source.parameters());
         let step = self.schema.sql(source.step());
-        let step = client.query(&step, &parameters).await.map_err(|e| store_error(&e))?;
+        let step = client.query(&step, &parameters).await?;
         let tasks: Vec<_> = step.iter().map(found_task).collect();
         let down_to = match tasks.last() {
             Some(last) if tasks.len() >= scan.tasks as usize => Some(last.row.id),
@@ -66,10 +65,7 @@ impl StoreInner {
     pub(crate) async fn creation_times(&self, ids: &[TaskId]) -> Result<CreationTimes, StoreError> {
         let client = self.connections.work().await?;
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        let rows = client
-            .query(&self.schema.sql(CREATION_TIMES), &[&ids])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(CREATION_TIMES), &[&ids]).await?;
         let task = |row: &Row| {
             let id = TaskId(row.get::<_, Option<i64>>("id")?);
             Some((id, row.get::<_, Option<jiff::Timestamp>>("created_at")?))

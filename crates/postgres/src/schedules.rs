@@ -15,7 +15,6 @@ use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 
-use crate::error::store_error;
 use crate::executor::Executor as _;
 use crate::json::JsonIn;
 use crate::store::{StoreInner, from_micros};
@@ -41,10 +40,7 @@ impl StoreInner {
         name: &str,
     ) -> Result<(Option<ScheduleRow>, Timestamp), StoreError> {
         let client = self.connections.work().await?;
-        let row = client
-            .query_one(&self.schema.sql(SCHEDULE), &[&name])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let row = client.query_one(&self.schema.sql(SCHEDULE), &[&name]).await?;
         let there: Option<i64> = read(&row, "id");
         Ok((there.map(|_| schedule_row(&row)), read(&row, "now")))
     }
@@ -57,8 +53,7 @@ impl StoreInner {
         let client = self.connections.work().await?;
         let rows = client
             .query(&self.schema.sql(SCHEDULES), &[&after.unwrap_or(""), &i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         Ok(rows.iter().map(schedule_row).collect())
     }
 
@@ -109,21 +104,18 @@ impl StoreInner {
                     .await
             }
         };
-        Ok(!written.map_err(|e| store_error(&e))?.is_empty())
+        Ok(!written?.is_empty())
     }
 
     pub(crate) async fn remove_schedule(&self, name: &str) -> Result<bool, StoreError> {
         let client = self.connections.work().await?;
-        let gone = client.query(&self.schema.sql(REMOVE), &[&name]).await;
-        Ok(!gone.map_err(|e| store_error(&e))?.is_empty())
+        let gone = client.query(&self.schema.sql(REMOVE), &[&name]).await?;
+        Ok(!gone.is_empty())
     }
 
     pub(crate) async fn due_schedules(&self, limit: u32) -> Result<DueSchedules, StoreError> {
         let client = self.connections.work().await?;
-        let rows = client
-            .query_cached(&self.schema.sql(DUE), &[&i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows = client.query_cached(&self.schema.sql(DUE), &[&i64::from(limit)]).await?;
         let Some(first) = rows.first() else {
             return Err(StoreError::Refused("PostgreSQL does not tell the time".into()));
         };
@@ -146,15 +138,13 @@ impl StoreInner {
     /// Three steps of one transaction: lock, create, write. Creation is the usual one.
     pub(crate) async fn fire_schedules(&self, firings: &[Firing]) -> Result<Vec<bool>, StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
         let ids: Vec<i64> = firings.iter().map(|firing| firing.schedule.id).collect();
         let versions: Vec<i64> = firings.iter().map(|firing| firing.schedule.version).collect();
         let after: Vec<Option<i64>> =
             firings.iter().map(|firing| firing.after.map(|task| task.0)).collect();
-        let locked = transaction
-            .query_cached(&self.schema.sql(LOCK), &[&ids, &versions, &after])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let locked =
+            transaction.query_cached(&self.schema.sql(LOCK), &[&ids, &versions, &after]).await?;
         let won: HashSet<i64> = locked.iter().map(|row| row.get(0)).collect();
         if won.is_empty() {
             return Ok(vec![false; firings.len()]);
@@ -181,8 +171,7 @@ impl StoreInner {
                         &EVENTS_BEFORE,
                     ],
                 )
-                .await
-                .map_err(|e| store_error(&e))?;
+                .await?;
         }
         let columns = FiringColumns::of(ours(), &created);
         transaction
@@ -200,9 +189,8 @@ impl StoreInner {
                     &(i64::from(FIRED_SLOTS_KEPT) - 1),
                 ],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
-        transaction.commit().await.map_err(|e| store_error(&e))?;
+            .await?;
+        transaction.commit().await?;
         Ok(ids.iter().map(|id| won.contains(id)).collect())
     }
 
@@ -214,7 +202,7 @@ impl StoreInner {
         requested_by: Option<&str>,
     ) -> Result<Creation, StoreError> {
         let mut client = self.connections.work().await?;
-        let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+        let transaction = client.transaction().await?;
         let tasks = std::slice::from_ref(task);
         let created = self.schema.create_each_in(transaction.client(), tasks).await?;
         let Some(created) = created.into_iter().next() else {
@@ -226,10 +214,9 @@ impl StoreInner {
                     &self.schema.sql(RUN),
                     &[&schedule_id, &created.id().0, &requested_by, &EVENTS_BEFORE],
                 )
-                .await
-                .map_err(|e| store_error(&e))?;
+                .await?;
         }
-        transaction.commit().await.map_err(|e| store_error(&e))?;
+        transaction.commit().await?;
         Ok(created)
     }
 
@@ -239,10 +226,8 @@ impl StoreInner {
         limit: u32,
     ) -> Result<Vec<ScheduleEvent>, StoreError> {
         let client = self.connections.work().await?;
-        let rows = client
-            .query(&self.schema.sql(EVENTS), &[&schedule_id, &i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows =
+            client.query(&self.schema.sql(EVENTS), &[&schedule_id, &i64::from(limit)]).await?;
         let event = |row: &Row| {
             let kind: &str = row.get("kind");
             Ok(ScheduleEvent {
@@ -264,10 +249,8 @@ impl StoreInner {
         limit: u32,
     ) -> Result<Vec<FiredSlot>, StoreError> {
         let client = self.connections.work().await?;
-        let rows = client
-            .query(&self.schema.sql(FIRED_SLOTS), &[&schedule_id, &i64::from(limit)])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let rows =
+            client.query(&self.schema.sql(FIRED_SLOTS), &[&schedule_id, &i64::from(limit)]).await?;
         let slot = |row: &Row| FiredSlot {
             slot: read(row, "slot"),
             task_id: TaskId(read(row, "task_id")),

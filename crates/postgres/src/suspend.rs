@@ -15,7 +15,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::error::{must_repeat, store_error};
+use crate::error::{SqlError, must_repeat};
 use crate::executor::{Executor as _, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
 use crate::record::{attempt_id, error_text, small, wait};
@@ -46,14 +46,14 @@ impl StoreInner {
     ) -> Result<Vec<SuspendOutcome>, StoreError> {
         let mut client = self.connections.work().await?;
         let suspended = loop {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
             let suspended = match self.suspend_in(&transaction, suspensions).await {
                 Ok(suspended) => transaction.commit().await.map(|()| suspended),
                 Err(e) => Err(e),
             };
             match suspended {
                 Err(e) if must_repeat(&e) => {}
-                answer => break answer.map_err(|e| store_error(&e))?,
+                answer => break answer?,
             }
         };
         self.suspend_outcomes(&client, suspensions, &suspended).await
@@ -64,7 +64,7 @@ impl StoreInner {
         &self,
         transaction: &PgTransaction<'_>,
         suspensions: &[Suspension],
-    ) -> Result<SuspendedAttempts, tokio_postgres::Error> {
+    ) -> Result<SuspendedAttempts, SqlError> {
         let ids: Vec<i64> = suspensions.iter().map(|one| one.record.id.task_id.0).collect();
         let rows = transaction.query_cached(&self.schema.sql(LOCK_TASKS), &[&ids]).await?;
         let locked: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
@@ -93,7 +93,7 @@ impl StoreInner {
         let mut existing: HashSet<i64> = HashSet::new();
         if !open.is_empty() {
             let rows = client.query(&self.schema.sql(EXISTING_TASKS), &[&open]).await;
-            existing = rows.map_err(|e| store_error(&e))?.iter().map(|row| row.get(0)).collect();
+            existing = rows?.iter().map(|row| row.get(0)).collect();
         }
         let late: Vec<_> = suspensions
             .iter()
@@ -107,8 +107,7 @@ impl StoreInner {
             true => HashSet::new(),
             false => {
                 let ids: Vec<i64> = late.iter().map(|record| record.id.task_id.0).collect();
-                let rows = client.query(&self.schema.sql(WATCHED_BY), &[&ids]).await;
-                let rows = rows.map_err(|e| store_error(&e))?;
+                let rows = client.query(&self.schema.sql(WATCHED_BY), &[&ids]).await?;
                 watching.extend(rows.iter().map(|row| (row.get(0), TaskId(row.get(1)))));
                 self.record_late(client, &late).await?.into_iter().collect()
             }
@@ -133,20 +132,17 @@ impl StoreInner {
         name: &str,
     ) -> Result<WaitOutcome, StoreError> {
         let mut client = self.connections.work().await?;
-        let error = |e: tokio_postgres::Error| store_error(&e);
         let task = id.task_id.0;
-        let transaction = client.transaction().await.map_err(error)?;
+        let transaction = client.transaction().await?;
         let locked = transaction.query(&self.schema.sql(LOCK_TASKS), &[&vec![task]]).await;
-        if locked.map_err(error)?.is_empty() {
+        if locked?.is_empty() {
             return Ok(WaitOutcome::Open);
         }
         transaction
             .execute(&self.schema.sql(TIME_OUT), &[&task, &id.attempt, &claim_id.0, &name])
-            .await
-            .map_err(error)?;
-        let row = transaction.query_opt(&self.schema.sql(SIGNAL_OF), &[&task, &name]).await;
-        let row = row.map_err(error)?;
-        transaction.commit().await.map_err(error)?;
+            .await?;
+        let row = transaction.query_opt(&self.schema.sql(SIGNAL_OF), &[&task, &name]).await?;
+        transaction.commit().await?;
         Ok(row.map_or(WaitOutcome::AttemptOver, |row| {
             WaitOutcome::Decided(SignalRow {
                 name: read(&row, "name"),
@@ -175,7 +171,7 @@ impl StoreInner {
         while !ended.is_empty() || !dependents.is_empty() {
             let row = match client.query_cached(&sql, &[&ended, &dependents]).await {
                 Err(e) if must_repeat(&e) => continue,
-                rows => rows.map_err(|e| store_error(&e))?,
+                rows => rows?,
             };
             let Some(row) = row.first() else { break };
             resumed += u64::try_from(read::<i64>(row, "resumed")).unwrap_or(0);
@@ -198,7 +194,7 @@ impl StoreInner {
         tasks: &[i64],
     ) -> Result<ResumedTasks, StoreError> {
         loop {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
             let row = match self.resume_in(&transaction, tasks).await {
                 Ok(row) => transaction.commit().await.map(|()| row),
                 Err(e) => Err(e),
@@ -206,7 +202,7 @@ impl StoreInner {
             match row {
                 Err(e) if must_repeat(&e) => {}
                 row => {
-                    let row = row.map_err(|e| store_error(&e))?;
+                    let row = row?;
                     let resumed = u64::try_from(read::<i64>(&row, "resumed")).unwrap_or(0);
                     return Ok(ResumedTasks { resumed, watching: read(&row, "watching") });
                 }
@@ -218,7 +214,7 @@ impl StoreInner {
         &self,
         transaction: &PgTransaction<'_>,
         tasks: &[i64],
-    ) -> Result<Row, tokio_postgres::Error> {
+    ) -> Result<Row, SqlError> {
         let rows = transaction.query(&self.schema.sql(LOCK_SUSPENDED), &[&tasks]).await?;
         let locked: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         transaction.query_one(&self.schema.sql(RESUME), &[&locked]).await
@@ -250,15 +246,13 @@ impl StoreInner {
     ) -> Result<Option<TaskId>, StoreError> {
         let mut client = self.connections.work().await?;
         let sql = self.schema.sql(SUSPENDED_PAGE);
-        let rows = client.query_cached(&sql, &[&after.0, &i64::from(limit)]).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = client.query_cached(&sql, &[&after.0, &i64::from(limit)]).await?;
         let missed = |blocked: bool| -> Vec<i64> {
             let rows = rows.iter().filter(|row| read(row, "is_missed"));
             let rows = rows.filter(|row| read::<bool>(row, "is_blocked") == blocked);
             rows.map(|row| row.get("task_id")).collect()
         };
-        let late = client.query_cached(&self.schema.sql(LATE_TASKS), &[&i64::from(limit)]).await;
-        let late = late.map_err(|e| store_error(&e))?;
+        let late = client.query_cached(&self.schema.sql(LATE_TASKS), &[&i64::from(limit)]).await?;
         let mut dependents = missed(true);
         dependents.extend(late.iter().map(|row| row.get::<_, i64>("task_id")));
         let parents = missed(false);
@@ -280,8 +274,8 @@ impl StoreInner {
         let ids: Vec<i64> = children.iter().map(|(id, _)| id.0).collect();
         let attempts: Vec<Option<i32>> = children.iter().map(|(_, attempt)| *attempt).collect();
         let sql = self.schema.sql(CHILD_OUTCOMES);
-        let rows = client.query_cached(&sql, &[&ids, &attempts]).await;
-        Ok(rows.map_err(|e| store_error(&e))?.iter().map(child_outcome).collect())
+        let rows = client.query_cached(&sql, &[&ids, &attempts]).await?;
+        Ok(rows.iter().map(child_outcome).collect())
     }
 
     pub(crate) async fn signal(
@@ -293,7 +287,7 @@ impl StoreInner {
         let mut client = self.connections.work().await?;
         loop {
             // With the settings of the store, also behind a pooler.
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
             let sent = self.schema.send_signal(transaction.client(), target, name, payload).await;
             let sent = match sent {
                 Ok(report) => {
@@ -329,7 +323,7 @@ async fn run(
     transaction: &PgTransaction<'_>,
     statement: &str,
     suspensions: &[&Suspension],
-) -> Result<Vec<Row>, tokio_postgres::Error> {
+) -> Result<Vec<Row>, SqlError> {
     let column = |f: fn(&Suspension) -> i64| suspensions.iter().map(|one| f(one)).collect();
     let task_ids: Vec<i64> = column(|one| one.record.id.task_id.0);
     let attempts: Vec<i32> = suspensions.iter().map(|one| one.record.id.attempt).collect();
@@ -404,14 +398,14 @@ fn child_outcome(row: &Row) -> Option<ChildOutcome> {
 #[derive(Debug)]
 enum SendError {
     Name(String),
-    Database(tokio_postgres::Error),
+    Database(SqlError),
 }
 
 impl From<SendError> for StoreError {
     fn from(error: SendError) -> Self {
         match error {
             SendError::Name(message) => Self::Refused(message),
-            SendError::Database(error) => store_error(&error),
+            SendError::Database(error) => error.into(),
         }
     }
 }
@@ -453,7 +447,7 @@ impl Schema {
             }
         };
         let rows = client.query_typed(&self.sql(sql), &parameters).await;
-        let rows = rows.map_err(SendError::Database)?;
+        let rows = rows.map_err(|e| SendError::Database(e.into()))?;
         Ok(rows.first().map_or(NOT_FOUND, |row| report(row.get("task_id"), row.get("status"))))
     }
 

@@ -11,7 +11,7 @@ use task_engine_store::sql::statement;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::{error_text, may_be_unreadable_row, store_error};
+use crate::error::{SqlError, error_text, may_be_unreadable_row};
 use crate::executor::{Executor as _, PooledConnection};
 use crate::json::JsonBytes;
 use crate::queue_heads::Lane;
@@ -48,7 +48,7 @@ impl TakeTasks {
             }
             rows => rows,
         };
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = rows?;
         if !rows[0].get::<_, bool>(ALIVE) {
             return Err(StoreError::InstanceOver);
         }
@@ -69,7 +69,7 @@ impl TakeTasks {
         schema: &Schema,
         statements: &Statements,
         due: &[&mut Lane],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+    ) -> Result<Vec<Row>, SqlError> {
         let Self { id: ClaimId(id), instance: InstanceId(instance), priority, .. } = self;
         let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
         let candidates = i64::try_from(self.candidates).unwrap_or(i64::MAX);

@@ -10,9 +10,9 @@ use task_engine_core::task::{Due, TaskId, TaskStatus};
 use task_engine_store::contract::{CancelReport, RetryReport};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
-use tokio_postgres::{Error, Row};
+use tokio_postgres::Row;
 
-use crate::error::{must_repeat, store_error};
+use crate::error::{SqlError, must_repeat};
 use crate::executor::{Executor as _, PgTransaction, PooledConnection};
 use crate::json::JsonIn;
 use crate::read::status;
@@ -68,20 +68,14 @@ impl StoreInner {
             let waiting = self.schema.sql(CANCEL_WAITING);
             let cancelled = match client.query(&waiting, &[&open, &JsonIn(&error)]).await {
                 Err(e) if must_repeat(&e) => continue,
-                answer => answer.map_err(|e| store_error(&e))?,
+                answer => answer?,
             };
             reports.extend(cancelled.iter().map(|r| (TaskId(r.get(0)), CancelReport::Cancelled)));
-            let requested = client
-                .query(&self.schema.sql(CANCEL_HELD), &[&open])
-                .await
-                .map_err(|e| store_error(&e))?;
+            let requested = client.query(&self.schema.sql(CANCEL_HELD), &[&open]).await?;
             for row in &requested {
                 reports.entry(TaskId(row.get(0))).or_insert(CancelReport::Requested);
             }
-            let rest = client
-                .query(&self.schema.sql(ENDED_STATUS), &[&open])
-                .await
-                .map_err(|e| store_error(&e))?;
+            let rest = client.query(&self.schema.sql(ENDED_STATUS), &[&open]).await?;
             let known: HashMap<i64, Option<String>> =
                 rest.iter().map(|row| (row.get(0), row.get(1))).collect();
             for id in open {
@@ -115,14 +109,14 @@ impl StoreInner {
         let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let mut client = self.connections.work().await?;
         let (restored, rows) = loop {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
             match self.retry_in(&transaction, &wanted).await {
                 Ok(done) => {
-                    transaction.commit().await.map_err(|e| store_error(&e))?;
+                    transaction.commit().await?;
                     break done;
                 }
                 Err(e) if must_repeat(&e) => {}
-                Err(e) => return Err(store_error(&e)),
+                Err(e) => return Err(e.into()),
             }
         };
         drop(client);
@@ -157,7 +151,7 @@ impl StoreInner {
         &self,
         transaction: &PgTransaction<'_>,
         wanted: &[i64],
-    ) -> Result<(Row, Vec<Row>), Error> {
+    ) -> Result<(Row, Vec<Row>), SqlError> {
         transaction.query(&self.schema.sql(LOCK_TASKS), &[&wanted]).await?;
         let restore = self.schema.sql(RESTORE_DEPENDENTS);
         let restored = transaction.query_one(&restore, &[&wanted]).await?;
@@ -176,8 +170,7 @@ impl StoreInner {
                 &self.schema.sql(PRUNE_CANDIDATES),
                 &[&status.as_str(), &micros(age), &i64::from(limit)],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let ids: Vec<i64> = candidates.iter().map(|row| row.get(0)).collect();
         if ids.is_empty() {
             return Ok(0);
@@ -197,19 +190,14 @@ impl StoreInner {
         statuses: &[&str],
     ) -> Result<Vec<i64>, StoreError> {
         loop {
-            let transaction = client.transaction().await.map_err(|e| store_error(&e))?;
-            let free = transaction
-                .query(&self.schema.sql(LOCK_KEYS), &[&ids])
-                .await
-                .map_err(|e| store_error(&e))?;
+            let transaction = client.transaction().await?;
+            let free = transaction.query(&self.schema.sql(LOCK_KEYS), &[&ids]).await?;
             let free: Vec<i64> = free.iter().map(|row| row.get(0)).collect();
-            let locked = transaction.query(&self.schema.sql(lock_tasks), &[&free]).await;
-            let locked = locked.map_err(|e| store_error(&e))?;
+            let locked = transaction.query(&self.schema.sql(lock_tasks), &[&free]).await?;
             let mut free: Vec<i64> = locked.iter().map(|row| row.get(0)).collect();
             // One that is needed stays; then what it depends on may be needed, too.
             loop {
-                let needed = transaction.query(&self.schema.sql(NEEDED), &[&free, &free]).await;
-                let needed = needed.map_err(|e| store_error(&e))?;
+                let needed = transaction.query(&self.schema.sql(NEEDED), &[&free, &free]).await?;
                 if needed.is_empty() {
                     break;
                 }
@@ -222,7 +210,7 @@ impl StoreInner {
             };
             match gone {
                 Err(e) if must_repeat(&e) => {}
-                Err(e) => return Err(store_error(&e)),
+                Err(e) => return Err(e.into()),
                 Ok(rows) => return Ok(rows.iter().map(|row| row.get(0)).collect()),
             }
         }
@@ -237,7 +225,7 @@ impl StoreInner {
                 Ok(true) => return Ok(EditReport::Changed),
                 Ok(false) => {}
                 Err(e) if must_repeat(&e) => continue,
-                Err(e) => return Err(store_error(&e)),
+                Err(e) => return Err(e.into()),
             }
             // Between the two statements it may have been retried.
             match self.statuses(&client, &[id.0]).await?.get(&id.0) {
@@ -255,7 +243,7 @@ impl StoreInner {
         client: &mut PooledConnection,
         id: TaskId,
         edit: &Edit,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, SqlError> {
         let transaction = client.transaction().await?;
         let parameters = edit.parameters.as_ref().map(Json::as_str).map(JsonIn);
         let (at, after) = match edit.due {
@@ -290,8 +278,7 @@ impl StoreInner {
                 some.iter().copied().filter(|id| !reports.contains_key(id)).collect();
             let statuses = self.statuses(&client, &left).await?;
             let stay: &[i64] = &[];
-            let needed = client.query(&self.schema.sql(NEEDED), &[&left, &stay]).await;
-            let needed = needed.map_err(|e| store_error(&e))?;
+            let needed = client.query(&self.schema.sql(NEEDED), &[&left, &stay]).await?;
             let needed: HashSet<i64> = needed.iter().map(|row| row.get(0)).collect();
             reports.extend(left.into_iter().map(|id| {
                 let report = match statuses.get(&id) {
@@ -313,8 +300,7 @@ impl StoreInner {
         client: &PooledConnection,
         ids: &[i64],
     ) -> Result<HashMap<i64, TaskStatus>, StoreError> {
-        let rows = client.query(&self.schema.sql(STATUS), &[&ids]).await;
-        let rows = rows.map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(STATUS), &[&ids]).await?;
         let known = rows.iter().filter_map(|row| Some((row.get(0), status(row.get(1))?)));
         Ok(known.collect())
     }

@@ -7,7 +7,7 @@ use task_engine_store::sql::statement;
 use task_engine_store::token::{NewToken, TOUCH_EVERY, TokenHash, TokenRow};
 use tokio_postgres::Row;
 
-use crate::error::{error_text, store_error};
+use crate::error::error_text;
 use crate::executor::Executor as _;
 use crate::store::{StoreInner, micros};
 use crate::value::read;
@@ -28,15 +28,13 @@ impl StoreInner {
                 &self.schema.sql(TOKEN_ADD),
                 &[&new.name(), &new.role().as_str(), &&new.hash()[..], &expires_in],
             )
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         row.map(|row| read(&row, "id")).ok_or_else(|| new.name_taken())
     }
 
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, StoreError> {
         let client = self.connections.work().await?;
-        let rows =
-            client.query(&self.schema.sql(TOKENS), &[]).await.map_err(|e| store_error(&e))?;
+        let rows = client.query(&self.schema.sql(TOKENS), &[]).await?;
         rows.iter().map(token).collect()
     }
 
@@ -46,10 +44,7 @@ impl StoreInner {
             return Ok(false);
         }
         let client = self.connections.work().await?;
-        let revoked = client
-            .execute(&self.schema.sql(TOKEN_REVOKE), &[&name])
-            .await
-            .map_err(|e| store_error(&e))?;
+        let revoked = client.execute(&self.schema.sql(TOKEN_REVOKE), &[&name]).await?;
         Ok(revoked > 0)
     }
 
@@ -60,8 +55,7 @@ impl StoreInner {
         let client = self.connections.work().await?;
         let row = client
             .query_opt(&self.schema.sql(TOKEN_BY_HASH), &[&&hash[..], &micros(TOUCH_EVERY)])
-            .await
-            .map_err(|e| store_error(&e))?;
+            .await?;
         let Some(row) = row else { return Ok(None) };
         let mut token = token(&row)?;
         if read(&row, "is_stale") {

@@ -17,8 +17,8 @@ use task_engine_core::task::TaskStatus;
 use task_engine_core::unique::{Creation, Unique};
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::error::StoreError;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 struct Scene {
     url: String,
@@ -39,12 +39,6 @@ async fn scene() -> Scene {
     let hold = engine.claim_one().await;
     connect(&url).await.batch_execute("CREATE TABLE effects (task_id bigint)").await.unwrap();
     Scene { url, fixture, engine: engine.id, hold }
-}
-
-async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
 }
 
 impl Scene {

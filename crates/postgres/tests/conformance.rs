@@ -11,9 +11,9 @@ use task_engine_core::task::TaskId;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::contract::Store;
 use task_engine_store::error::StoreError;
-use task_engine_test_harness::{TestPooler, TestServer};
+use task_engine_test_harness::{TestPooler, TestServer, connect};
 use tokio::sync::OnceCell;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 struct Postgres {
     url: String,
@@ -52,8 +52,7 @@ impl TestDatabase for Postgres {
 
 impl Postgres {
     async fn connect(&self) -> Client {
-        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let client = connect(&self.url).await;
         let table = "CREATE TABLE IF NOT EXISTS effects (task_id bigint)";
         client.batch_execute(table).await.unwrap();
         client

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use task_engine::TaskEngine;
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::claim::ClaimIds;
-use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::queue::Lanes;
 use task_engine_core::task::{NewTask, Task, TaskDetails, TaskId, TaskListQuery, TaskStatus};
@@ -15,8 +15,7 @@ use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::NoTls;
+use task_engine_test_harness::{TestServer, connect};
 
 struct Fresh {
     url: String,
@@ -30,12 +29,6 @@ async fn fresh() -> Fresh {
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     Fresh { app: connect(&url).await, url, store }
-}
-
-async fn connect(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
 }
 
 fn task(class: &str) -> NewTask {
@@ -105,7 +98,7 @@ async fn silent_creation_is_found_before_idling() {
     let mut fresh = fresh().await;
     let woken = fresh.wake_ups().await;
     fresh.app.batch_execute("DELETE FROM task_engine.idle_claimers").await.unwrap();
-    let engine = fresh.store.register(&instance()).await.unwrap();
+    let engine = fresh.store.register(&new_instance("a")).await.unwrap();
     let lanes = Lanes::new(vec!["default".into()], vec!["a".into()]);
     let mut claimer = fresh.store.claimer(engine, lanes);
     let ids = ClaimIds::new(engine);
@@ -141,21 +134,6 @@ async fn repeatable_read_always_notifies() {
         SELECT task_engine.create_task('a'); COMMIT";
     fresh.app.batch_execute(create).await.unwrap();
     until(|| woken.load(Ordering::SeqCst) > 1).await;
-}
-
-fn instance() -> NewInstance {
-    NewInstance {
-        name: "a".into(),
-        host: "h".into(),
-        pid: 1,
-        process: None,
-        version: "0".into(),
-        workers: 1,
-        lease: Duration::from_secs(30),
-        queues: vec![],
-        pools: vec![],
-        classes: Default::default(),
-    }
 }
 
 #[cfg(feature = "sqlx")]

@@ -19,15 +19,14 @@ use task_engine_store::claim::{ClaimedTask, Claimer};
 use task_engine_store::export::{ExportFilter, ExportLine};
 use task_engine_store::scan::{Scan, ScanSource};
 use task_engine_store::schedules::Schedules;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 async fn store_and_client() -> (PgStore, Client) {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     (store, client)
 }
 

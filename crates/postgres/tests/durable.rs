@@ -15,8 +15,8 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::error::StoreError;
 use task_engine_store::sql::statement;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 const DURABLE: &str = include_str!("../sql/engine/durable.sql");
 const TASKS: &str = include_str!("../sql/operators/tasks.sql");
@@ -40,12 +40,6 @@ async fn scene() -> Scene {
     let hold = engine.claim_one().await;
     connect(&url).await.batch_execute("CREATE TABLE effects (task_id bigint)").await.unwrap();
     Scene { url, fixture, engine, hold }
-}
-
-async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
 }
 
 /// As SQL, the way an application without this library sends it.

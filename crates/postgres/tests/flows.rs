@@ -9,8 +9,7 @@ use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::contract::{
     FlowStore as _, LimitStore as _, OperatorStore as _, ReadStore as _, StoreBase as _,
 };
-use task_engine_test_harness::TestServer;
-use tokio_postgres::NoTls;
+use task_engine_test_harness::{TestServer, connect};
 
 struct Fresh {
     url: String,
@@ -23,12 +22,6 @@ async fn fresh() -> Fresh {
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     Fresh { app: connect(&url).await, url, store }
-}
-
-async fn connect(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
 }
 
 const CREATE: &str = "SELECT name, task_id FROM task_engine.create_flow($1::text::jsonb)";

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::claim::ClaimIds;
-use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::queue::{Lanes, QueuePause};
 use task_engine_core::task::NewTask;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::claim::{ClaimRest, Claimer};
 use task_engine_store::error::StoreError;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 struct Fresh {
     store: Arc<PgStore>,
@@ -25,8 +25,7 @@ async fn fresh() -> Fresh {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (app, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let app = connect(&url).await;
     Fresh { store: Arc::new(store), app }
 }
 
@@ -47,19 +46,7 @@ struct Engine {
 
 impl Fresh {
     async fn engine(&self, name: &str, pools: &[Lanes]) -> Engine {
-        let new = NewInstance {
-            name: name.to_owned(),
-            host: "h".into(),
-            pid: 1,
-            process: None,
-            version: "0".into(),
-            workers: 1,
-            lease: Duration::from_secs(300),
-            queues: vec![],
-            pools: vec![],
-            classes: Default::default(),
-        };
-        let id = self.store.register(&new).await.unwrap();
+        let id = self.store.register(&new_instance(name)).await.unwrap();
         let claimers = pools.iter().map(|lanes| self.store.claimer(id, lanes.clone())).collect();
         Engine { ids: ClaimIds::new(id), claimers }
     }

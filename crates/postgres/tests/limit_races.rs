@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::attempt::{AttemptRecord, NextState, RunSpan};
 use task_engine_core::claim::{ClaimId, ClaimIds};
-use task_engine_core::instance::{InstanceId, NewInstance};
+use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::limit::{DeclaredLimits, Limit, LimitOptions};
 use task_engine_core::queue::{Lanes, QueuePause};
 use task_engine_core::task::{NewTask, TaskId, TaskStatus};
 use task_engine_postgres::PgStore;
 use task_engine_store::claim::{ClaimRest, ClaimedTask, Claimer};
-use task_engine_test_harness::{TIMEOUT, TestServer};
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TIMEOUT, TestServer, connect};
 
 /// A store, and the URL of its database.
 async fn store() -> (Arc<PgStore>, String) {
@@ -23,12 +23,6 @@ async fn store() -> (Arc<PgStore>, String) {
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     (Arc::new(store), url)
-}
-
-async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
 }
 
 fn task(customer: &str) -> NewTask {
@@ -50,19 +44,7 @@ struct Engine {
 
 impl Engine {
     async fn start(store: &Arc<PgStore>, name: &str) -> Self {
-        let new = NewInstance {
-            name: name.to_owned(),
-            host: "h".into(),
-            pid: 1,
-            process: None,
-            version: "0".into(),
-            workers: 1,
-            lease: Duration::from_secs(300),
-            queues: vec![],
-            pools: vec![],
-            classes: Default::default(),
-        };
-        let instance = store.register(&new).await.unwrap();
+        let instance = store.register(&new_instance(name)).await.unwrap();
         let lanes = Lanes::new(vec!["default".to_owned()], vec!["sync".to_owned()]);
         let claimer = store.claimer(instance, lanes);
         Self { store: store.clone(), instance, ids: ClaimIds::new(instance), claimer }

@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::attempt::{AttemptRecord, NextState, RunSpan};
 use task_engine_core::claim::{ClaimId, ClaimIds};
-use task_engine_core::instance::{InstanceId, NewInstance};
+use task_engine_core::instance::InstanceId;
 use task_engine_core::json::Json;
 use task_engine_core::limit::{Limit, LimitOptions, Rate};
 use task_engine_core::queue::Lanes;
 use task_engine_core::task::{NewTask, TaskStatus};
 use task_engine_postgres::PgStore;
 use task_engine_store::claim::{ClaimRest, ClaimedTask};
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
 async fn store() -> Arc<PgStore> {
     let url = TestServer::shared().create_database().await;
@@ -28,19 +29,7 @@ fn task(customer: &str) -> NewTask {
 }
 
 async fn register(store: &PgStore, name: &str) -> InstanceId {
-    let new = NewInstance {
-        name: name.to_owned(),
-        host: "h".into(),
-        pid: 1,
-        process: None,
-        version: "0".into(),
-        workers: 1,
-        lease: Duration::from_secs(300),
-        queues: vec![],
-        pools: vec![],
-        classes: Default::default(),
-    };
-    store.register(&new).await.unwrap()
+    store.register(&new_instance(name)).await.unwrap()
 }
 
 fn lanes() -> Lanes {
@@ -210,9 +199,7 @@ async fn held_snapshot_hides_no_task() {
     store.set_limit(&limit).await.unwrap();
     let tasks: Vec<_> = (0..KEYS * TASKS_OF_KEY).map(|n| task(&format!("c{}", n % KEYS))).collect();
     store.create(&tasks).await.unwrap();
-    let (mut reader, connection) =
-        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut reader = connect(&url).await;
     let snapshot =
         reader.build_transaction().isolation_level(tokio_postgres::IsolationLevel::RepeatableRead);
     let snapshot = snapshot.start().await.unwrap();
@@ -257,8 +244,7 @@ async fn rate_continues_after_clock_was_set_back() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (by_hand, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let by_hand = connect(&url).await;
     let per = Duration::from_millis(500);
     let rate = LimitOptions::rate(Rate::new(2, per));
     store.set_limit(&Limit::of_class("sync", "sync", rate).unwrap()).await.unwrap();

@@ -6,14 +6,12 @@ use task_engine_core::json::Json;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::audit::{AuditFilter, NewAuditEntry};
 use task_engine_store::token::{NewToken, Role, TokenSecret};
-use task_engine_test_harness::TestServer;
-use tokio_postgres::NoTls;
+use task_engine_test_harness::{TestServer, connect};
 
 #[tokio::test]
 async fn audit_is_append_only() {
     let url = TestServer::shared().create_database().await;
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     for schema in ["task_engine", "elsewhere"] {
         let name = Schema::named(schema).unwrap();
         let store = PgStore::connect_schema(&url, name).await.unwrap();
@@ -45,8 +43,7 @@ async fn old_entries_are_pruned() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     client
         .batch_execute(
             "INSERT INTO task_engine.audit (at, actor, action, target, detail, outcome)
@@ -80,8 +77,7 @@ async fn dump_contains_no_token() {
     store.add_token(&token).await.unwrap();
     assert!(store.token_by_hash(&secret.hash()).await.unwrap().is_some());
 
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'task_engine'";
     let mut dump = String::new();
     for table in client.query(tables, &[]).await.unwrap() {

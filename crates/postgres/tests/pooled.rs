@@ -7,8 +7,8 @@ use task_engine_core::task::{NewTask, TaskListQuery};
 use task_engine_core::unique::Unique;
 use task_engine_postgres::{PgStore, Schema};
 use task_engine_store::error::StoreError;
-use task_engine_test_harness::{TestPooler, TestServer};
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use task_engine_test_harness::{TestPooler, TestServer, connect};
+use tokio_postgres::SimpleQueryMessage;
 
 /// No state stays on a server connection that another program may get: no setting, no
 /// prepared statement, no LISTEN.
@@ -136,12 +136,6 @@ fn all() -> TaskListQuery {
 
 fn task(class: &str) -> NewTask {
     NewTask::new(class, Json::parse("{}").expect("JSON")).expect("a task")
-}
-
-async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connects");
-    tokio::spawn(connection);
-    client
 }
 
 /// The state that the next client of the only server connection would find.

@@ -1,43 +1,30 @@
 //! Reports on a real server: they do not wait for locks, and `verify` finds leftover
 //! rows.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use task_engine_conformance::fixture::new_instance;
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimIds;
-use task_engine_core::instance::NewInstance;
 use task_engine_core::json::Json;
 use task_engine_core::progress::{LogFilter, LogLevel, LogLine, Report};
 use task_engine_core::queue::Lanes;
-use task_engine_core::task::{NewTask, TaskId, TaskOptions};
+use task_engine_core::task::{NewTask, TaskId};
 use task_engine_postgres::PgStore;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 /// A store, another connection to its database, and two attempts under way.
 async fn two_attempts() -> (PgStore, Client, [AttemptId; 2]) {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     let task = NewTask::new("work", Json::empty_object()).unwrap();
     store.create(&[task.clone(), task]).await.unwrap();
-    let new = NewInstance {
-        name: "a".to_owned(),
-        host: "here".to_owned(),
-        pid: 1,
-        process: None,
-        version: "0".to_owned(),
-        workers: 2,
-        lease: Duration::from_secs(300),
-        queues: vec!["default".to_owned()],
-        pools: Vec::new(),
-        classes: BTreeMap::from([("work".to_owned(), TaskOptions::default())]),
-    };
-    let id = store.register(&new).await.unwrap();
-    let mut claimer = store.claimer(id, Lanes::new(new.queues, vec!["work".to_owned()]));
+    let id = store.register(&new_instance("a")).await.unwrap();
+    let mut claimer =
+        store.claimer(id, Lanes::new(vec!["default".to_owned()], vec!["work".to_owned()]));
     let claim = claimer.claim(ClaimIds::new(id).take(), 2).await.unwrap();
     (store, client, [claim.tasks[0].id, claim.tasks[1].id])
 }

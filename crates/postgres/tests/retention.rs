@@ -7,16 +7,15 @@ use task_engine_conformance::everything::fill;
 use task_engine_conformance::fixture::Fixture;
 use task_engine_core::task::TaskStatus;
 use task_engine_postgres::PgStore;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 #[tokio::test]
 async fn removed_task_leaves_no_rows() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     let fixture = Fixture { store: Arc::new(store) };
     fill(fixture.store.clone()).await;
     // As if others depended on each, and each had been retried.

@@ -2,16 +2,14 @@
 
 use task_engine_conformance::seeking::{TASKS, searches_by_time_read_one_step};
 use task_engine_postgres::PgStore;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::NoTls;
+use task_engine_test_harness::{TestServer, connect};
 
 #[tokio::test]
 async fn searches_by_time_seek() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     let fill = format!(
         "CREATE TEMP TABLE t AS
            SELECT now() - interval '{TASKS} seconds' + n * interval '1 second' AS at

@@ -15,8 +15,8 @@ use task_engine_store::claim::ClaimRest;
 use task_engine_store::contract::RetryReport;
 use task_engine_store::contract::WakeUp;
 use task_engine_store::error::StoreError;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 struct Fresh {
     url: String,
@@ -29,12 +29,6 @@ async fn fresh() -> Fresh {
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     Fresh { app: connect(&url).await, url, fixture: Fixture { store: Arc::new(store) } }
-}
-
-async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
 }
 
 fn task(key: &str) -> NewTask {

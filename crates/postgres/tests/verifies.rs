@@ -9,8 +9,8 @@ use task_engine_core::limit::{Limit, LimitOptions};
 use task_engine_core::task::TaskId;
 use task_engine_postgres::PgStore;
 use task_engine_store::check::ViolationKind;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 /// Task 1 is suspended and watches task 2, which is held.
 const SUSPENDED: &str = "
@@ -32,8 +32,7 @@ impl Fresh {
         let url = TestServer::shared().create_database().await;
         let store = PgStore::connect(&url).await.unwrap();
         store.migrate().await.unwrap();
-        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let client = connect(&url).await;
         Self { fixture: Fixture { store: Arc::new(store) }, client }
     }
 

@@ -67,7 +67,7 @@ fn next(tx: &JobTransaction<'_>, look: ActivityQuery) -> Result<Vec<NextTask>, J
                 queue: plain_queue(&at.0).to_owned(),
                 class: at.1.clone(),
                 priority: at.2,
-                due_at: timestamp(read(row, 1)?),
+                due_at: read(row, 1)?,
             });
         }
     }
@@ -169,7 +169,7 @@ fn held_attempt(row: &Row<'_>) -> rusqlite::Result<HeldAttempt> {
         task_id: TaskId(read(row, 0)?),
         attempt: read(row, 1)?,
         instance_id: InstanceId(read(row, 2)?),
-        claimed_at: timestamp(read(row, 3)?),
+        claimed_at: read(row, 3)?,
         class: read(row, 4)?,
         queue: read(row, 5)?,
         priority: read(row, 6)?,
@@ -178,8 +178,6 @@ fn held_attempt(row: &Row<'_>) -> rusqlite::Result<HeldAttempt> {
 }
 
 fn ending_row(row: &Row<'_>) -> Result<EndingRow, JobError> {
-    let time =
-        |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
     let ends_task: Option<String> = read(row, 8)?;
     Ok(EndingRow {
         task_id: TaskId(read(row, 0)?),
@@ -188,10 +186,10 @@ fn ending_row(row: &Row<'_>) -> Result<EndingRow, JobError> {
         queue: read(row, 3)?,
         instance_id: read::<Option<i64>>(row, 4)?.map(InstanceId),
         instance: read(row, 5)?,
-        started_at: time(6)?,
-        stopped_at: timestamp(read(row, 7)?),
+        started_at: read(row, 6)?,
+        stopped_at: read(row, 7)?,
         ends_task: ends_task.as_deref().map(status).transpose()?,
-        retry_at: time(9)?,
+        retry_at: read(row, 9)?,
         error: read(row, 10)?,
     })
 }

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use rusqlite::{Row, params};
 use task_engine_core::ParseError;
-use task_engine_core::json::Json;
 use task_engine_store::audit::{AuditEntry, AuditFilter, NewAuditEntry, check_prune};
 use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
-use crate::moment::{micros, timestamp};
+use crate::moment::micros;
 use crate::value::read;
 
 pub(crate) fn audit(tx: &JobTransaction<'_>, entry: &NewAuditEntry) -> Result<i64, JobError> {
@@ -61,12 +60,12 @@ pub(crate) fn page(
 fn entry(row: &Row<'_>) -> Result<AuditEntry, JobError> {
     Ok(AuditEntry {
         id: read(row, 0)?,
-        at: timestamp(read(row, 1)?),
+        at: read(row, 1)?,
         actor: read(row, 2)?,
         action: read(row, 3)?,
         target: read(row, 4)?,
         reason: read(row, 5)?,
-        detail: Json::from_store(read(row, 6)?),
+        detail: read(row, 6)?,
         outcome: row
             .get::<_, String>(7)?
             .parse()

@@ -11,7 +11,7 @@ use task_engine_core::task::{TaskId, TaskStatus};
 use crate::connection_thread::JobTransaction;
 use crate::dependents::condition;
 use crate::error::JobError;
-use crate::moment::{micros, timestamp};
+use crate::moment::micros;
 use crate::read::{HeldTasks, held_tasks, status};
 use crate::value::read;
 
@@ -114,7 +114,7 @@ pub(crate) fn flows(tx: &JobTransaction<'_>, query: &FlowsQuery) -> Result<Vec<F
             id: read(row, 0)?,
             correlation_id: read(row, 1)?,
             name: read(row, 2)?,
-            created_at: timestamp(read(row, 3)?),
+            created_at: read(row, 3)?,
             counts: FlowCounts::default(),
         })
     };

@@ -238,7 +238,7 @@ pub(crate) fn next_of(tx: &JobTransaction<'_>, id: TaskId) -> Result<DependentNe
 /// A stored condition.
 pub(crate) fn condition(row: &Row<'_>, column: usize) -> Result<DependencyCondition, JobError> {
     let name: String = read(row, column)?;
-    DependencyCondition::from_name(&name).ok_or_else(|| {
+    DependencyCondition::from_token(&name).ok_or_else(|| {
         StoreError::Refused(format!("a dependency has the condition {name:?}, which is unknown"))
             .into()
     })

@@ -49,7 +49,7 @@ pub(crate) fn export(
             Ok(send(ExportLine::Flow(FlowRecord {
                 correlation_id: read(row, 0)?,
                 name: read(row, 1)?,
-                created_at: timestamp(read(row, 2)?),
+                created_at: read(row, 2)?,
             })))
         })?
         && tasks(tx, filter, &mut |task| send(task.into_line()))?
@@ -119,10 +119,10 @@ fn instance(row: &Row<'_>) -> Result<InstanceRecord, JobError> {
         queues: serde_json::from_str(&text(7)?).unwrap_or_default(),
         pools: serde_json::from_str(&text(8)?).unwrap_or_default(),
         classes: serde_json::from_str(&text(9)?).unwrap_or_default(),
-        started_at: timestamp(read(row, 10)?),
-        heartbeat_at: timestamp(read(row, 11)?),
-        stopped_at: time(row, 12)?,
-        lost_at: time(row, 13)?,
+        started_at: read(row, 10)?,
+        heartbeat_at: read(row, 11)?,
+        stopped_at: read(row, 12)?,
+        lost_at: read(row, 13)?,
     })
 }
 
@@ -132,11 +132,7 @@ fn limits(tx: &JobTransaction<'_>) -> Result<Vec<LimitRecord>, JobError> {
     for row in LimitSet::read(tx)?.rows {
         let mut closed = tx.db.prepare_cached(sql!("operators/limits", "closed_keys"))?;
         let closed_keys = closed.query_map([i64::from(row.id.0), tx.now()], |key| {
-            Ok(ClosedKeyRecord {
-                key: read(key, 0)?,
-                until: timestamp(read(key, 1)?),
-                reason: read(key, 2)?,
-            })
+            Ok(ClosedKeyRecord { key: read(key, 0)?, until: read(key, 1)?, reason: read(key, 2)? })
         })?;
         let closed_keys: Vec<_> = closed_keys.collect::<rusqlite::Result<_>>()?;
         if row.set_by_operator || !closed_keys.is_empty() {
@@ -163,8 +159,8 @@ fn tasks(
             attempt: read(row, 1)?,
             retry_number: read(row, 2)?,
             instance_id: read(row, 3)?,
-            claimed_at: timestamp(read(row, 4)?),
-            cancel_requested_at: time(row, 5)?,
+            claimed_at: read(row, 4)?,
+            cancel_requested_at: read(row, 5)?,
         };
         held.insert(read::<i64>(row, 0)?, running);
         Ok(true)
@@ -182,11 +178,9 @@ fn task(
 ) -> Result<TaskRecord, JobError> {
     let id: i64 = read(row, 0)?;
     let waiting = match read::<Option<i32>>(row, 8)? {
-        Some(attempt) => Some(WaitingRecord {
-            attempt,
-            retry_number: read(row, 9)?,
-            due_at: timestamp(read(row, 10)?),
-        }),
+        Some(attempt) => {
+            Some(WaitingRecord { attempt, retry_number: read(row, 9)?, due_at: read(row, 10)? })
+        }
         None => None,
     };
     let durable = crate::steps::steps(tx, TaskId(id))?;
@@ -196,8 +190,8 @@ fn task(
         class: read(row, 1)?,
         queue: read(row, 2)?,
         priority: read(row, 3)?,
-        created_at: timestamp(read(row, 4)?),
-        scheduled_at: timestamp(read(row, 5)?),
+        created_at: read(row, 4)?,
+        scheduled_at: read(row, 5)?,
         parameters: compact(&read::<String>(row, 6)?),
         context: compact(&read::<String>(row, 7)?),
         has_unique_key: read(row, 11)?,
@@ -207,7 +201,7 @@ fn task(
         late_results: all(tx, sql!("operators/export", "late_results"), id, |row| {
             Ok(LateRecord {
                 attempt: read(row, 0)?,
-                arrived_at: timestamp(read(row, 1)?),
+                arrived_at: read(row, 1)?,
                 result: json(row, 2)?,
                 error: json(row, 3)?,
             })
@@ -219,14 +213,14 @@ fn task(
                 lines: read(row, 2)?,
                 percent: read(row, 3)?,
                 message: read(row, 4)?,
-                reported_at: time(row, 5)?,
+                reported_at: read(row, 5)?,
             })
         })?,
         logs: all(tx, sql!("operators/export", "logs"), id, |row| {
             Ok(LogRecord {
                 attempt: read(row, 0)?,
                 line: read(row, 1)?,
-                logged_at: timestamp(read(row, 2)?),
+                logged_at: read(row, 2)?,
                 level: read(row, 3)?,
                 message: read(row, 4)?,
             })
@@ -234,8 +228,8 @@ fn task(
         cancellations: all(tx, sql!("operators/export", "cancellations"), id, |row| {
             Ok(CancellationRecord {
                 attempt: read(row, 0)?,
-                requested_at: timestamp(read(row, 1)?),
-                delivered_at: time(row, 2)?,
+                requested_at: read(row, 1)?,
+                delivered_at: read(row, 2)?,
                 answer: read(row, 3)?,
             })
         })?,
@@ -260,9 +254,9 @@ fn execution(row: &Row<'_>) -> rusqlite::Result<ExecutionRecord> {
         retry_number: read(row, 1)?,
         instance_id: read(row, 2)?,
         worker: read(row, 3)?,
-        started_at: time(row, 4)?,
-        stopped_at: timestamp(read(row, 5)?),
-        retry_at: time(row, 6)?,
+        started_at: read(row, 4)?,
+        stopped_at: read(row, 5)?,
+        retry_at: read(row, 6)?,
         ends_task: ends_task.and_then(|word| word.parse().ok()),
         result: json(row, 8)?,
         error: json(row, 9)?,
@@ -296,38 +290,30 @@ fn schedule(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<ScheduleRecord, Jo
         definition: compact(&read::<String>(row, 3)?),
         declared: read(row, 4)?,
         overlap: overlap.parse().unwrap_or_default(),
-        anchor: timestamp(read(row, 6)?),
-        paused_at: time(row, 7)?,
+        anchor: read(row, 6)?,
+        paused_at: read(row, 7)?,
         pause_reason: read(row, 8)?,
         error: read(row, 9)?,
-        next_at: time(row, 10)?,
-        last_slot: time(row, 11)?,
+        next_at: read(row, 10)?,
+        last_slot: read(row, 11)?,
         last_task_id: read(row, 12)?,
-        created_at: timestamp(read(row, 13)?),
-        updated_at: timestamp(read(row, 14)?),
+        created_at: read(row, 13)?,
+        updated_at: read(row, 14)?,
         fired_slots: all(tx, sql!("operators/export", "fired_slots"), id, |row| {
-            Ok(FiredRecord {
-                slot: timestamp(read(row, 0)?),
-                task_id: read(row, 1)?,
-                fired_at: timestamp(read(row, 2)?),
-            })
+            Ok(FiredRecord { slot: read(row, 0)?, task_id: read(row, 1)?, fired_at: read(row, 2)? })
         })?,
         events: all(tx, sql!("operators/export", "schedule_events"), id, |row| {
             Ok(ScheduleEventRecord {
                 kind: event_kind(row)?,
-                first_slot: time(row, 1)?,
-                last_slot: time(row, 2)?,
+                first_slot: read(row, 1)?,
+                last_slot: read(row, 2)?,
                 slots: read(row, 3)?,
                 task_id: read(row, 4)?,
                 requested_by: read(row, 5)?,
-                recorded_at: timestamp(read(row, 6)?),
+                recorded_at: read(row, 6)?,
             })
         })?,
     })
-}
-
-fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<jiff::Timestamp>> {
-    Ok(read::<Option<i64>>(row, column)?.map(timestamp))
 }
 
 fn json(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Json>> {

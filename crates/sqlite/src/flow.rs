@@ -65,9 +65,6 @@ fn ended(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, JobErr
     let mut rows = statement.query([id.0])?;
     let mut attempts = Vec::new();
     while let Some(row) = rows.next()? {
-        let time = |column| -> rusqlite::Result<_> {
-            Ok(read::<Option<i64>>(row, column)?.map(timestamp))
-        };
         let mut error = error(row, 5)?;
         if let Some(error) = &mut error {
             error.backtrace.clear();
@@ -78,9 +75,9 @@ fn ended(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<FlowAttempt>, JobErr
             attempt: read(row, 0)?,
             status: ExecutionStatus::of_ended(error.as_ref(), ends_task, read(row, 7)?),
             instance: read(row, 1)?,
-            started_at: time(2)?,
-            stopped_at: time(3)?,
-            retry_at: time(4)?,
+            started_at: read(row, 2)?,
+            stopped_at: read(row, 3)?,
+            retry_at: read(row, 4)?,
             error,
         });
     }

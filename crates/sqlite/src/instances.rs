@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Params, Row, params};
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
@@ -128,20 +129,15 @@ pub(crate) fn held_attempts(
     instance: InstanceId,
 ) -> Result<Vec<UnendedAttempt>, JobError> {
     all(tx, sql!("engine/instances", "held_by"), [instance.0], |row| {
-        Ok(UnendedAttempt {
-            id: attempt_id(row)?,
-            class: read(row, 2)?,
-            claimed_at: timestamp(read(row, 3)?),
-        })
+        Ok(UnendedAttempt { id: attempt_id(row)?, class: read(row, 2)?, claimed_at: read(row, 3)? })
     })
 }
 
 fn instance_row(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<InstanceRow, JobError> {
     let heartbeat_at = read(row, 11)?;
     let lease_ms: i64 = read(row, 7)?;
-    let time =
-        |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
-    let (stopped_at, lost_at) = (time(12)?, time(13)?);
+    let stopped_at: Option<Timestamp> = read(row, 12)?;
+    let lost_at: Option<Timestamp> = read(row, 13)?;
     let process: Option<String> = read(row, 4)?;
     let ended = stopped_at.is_some() || lost_at.is_some();
     Ok(InstanceRow {
@@ -156,7 +152,7 @@ fn instance_row(tx: &JobTransaction<'_>, row: &Row<'_>) -> Result<InstanceRow, J
         lease: between(0, lease_ms.saturating_mul(1000)),
         queues: serde_json::from_str(&read::<String>(row, 8)?).unwrap_or_default(),
         classes: serde_json::from_str(&read::<String>(row, 9)?).unwrap_or_default(),
-        started_at: timestamp(read(row, 10)?),
+        started_at: read(row, 10)?,
         heartbeat_at: timestamp(heartbeat_at),
         heartbeat_age: between(heartbeat_at, tx.now()),
         stopped_at,

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rusqlite::params;
 use task_engine_core::attempt::AttemptId;
-use task_engine_core::json::Json;
 use task_engine_core::limit::{
     ClosedKey, DeclaredLimits, InvalidLimit, LIMITS_MAX, Limit, LimitChange, LimitCleared, LimitId,
     LimitKey, LimitOptions, LimitRow, LimitTarget, check_declared,
@@ -293,8 +292,7 @@ pub(crate) fn running_tasks(
     let rows = statement.query_map([], |row| {
         let id = AttemptId { task_id: TaskId(read(row, 0)?), attempt: read(row, 1)? };
         let (class, queue): (String, String) = (read(row, 2)?, read(row, 3)?);
-        let (parameters, context) =
-            (Json::from_store(read(row, 4)?), Json::from_store(read(row, 5)?));
+        let (parameters, context) = (read(row, 4)?, read(row, 5)?);
         Ok((id, limits.lane_key(&class, &queue, &parameters, &context).0))
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

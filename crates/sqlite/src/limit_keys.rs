@@ -287,8 +287,8 @@ fn waiting_holder(
             class: read(row, 1)?,
             priority: read(row, 2)?,
             lane_key: read(row, 3)?,
-            parameters: Json::from_store(read(row, 5)?),
-            context: Json::from_store(read(row, 6)?),
+            parameters: read(row, 5)?,
+            context: read(row, 6)?,
         })
     });
     Ok(found.optional()?)

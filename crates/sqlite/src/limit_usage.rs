@@ -1,7 +1,6 @@
 //! The use of limits, for readers.
 
 use rusqlite::{OptionalExtension, params};
-use task_engine_core::json::Json;
 use task_engine_core::limit::{
     Holder, LaneKey, LaneUsage, LaneWait, LimitId, LimitKey, LimitKeyUsage, LimitRow, LimitUsage,
     TaskLimit, plain_queue,
@@ -41,8 +40,7 @@ pub(crate) fn task_limits(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<Tas
     let mut statement = tx.db.prepare_cached(sql!("readers/limits", "task_keys"))?;
     let keys = statement.query_row([id.0], |row| {
         let (class, queue): (String, String) = (read(row, 0)?, read(row, 1)?);
-        let (parameters, context) =
-            (Json::from_store(read(row, 2)?), Json::from_store(read(row, 3)?));
+        let (parameters, context) = (read(row, 2)?, read(row, 3)?);
         Ok(limits.lane_key(&class, &queue, &parameters, &context))
     });
     let mut of_task = Vec::new();

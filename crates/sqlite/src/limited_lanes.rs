@@ -126,8 +126,8 @@ fn movable(
     let rows = statement.query_map(parameters, |row| {
         Ok(Movable {
             head: Head { task_id: read(row, 0)?, due_at: read(row, 1)? },
-            parameters: Json::from_store(read(row, 2)?),
-            context: Json::from_store(read(row, 3)?),
+            parameters: read(row, 2)?,
+            context: read(row, 3)?,
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -17,7 +17,6 @@ use task_engine_store::error::StoreError;
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
-use crate::moment::timestamp;
 use crate::value::read;
 
 /// All limits of a database, and the classes whose tasks name limits.
@@ -185,7 +184,7 @@ fn limit_row(row: &Row<'_>) -> Result<LimitRow, JobError> {
         },
         declared,
         set_by_operator,
-        changed_at: timestamp(read(row, 6)?),
+        changed_at: read(row, 6)?,
     })
 }
 

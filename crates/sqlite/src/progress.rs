@@ -62,7 +62,7 @@ pub(crate) fn logs(
         Ok(LogRow {
             attempt: read(row, 0)?,
             line: read(row, 1)?,
-            logged_at: timestamp(read(row, 2)?),
+            logged_at: read(row, 2)?,
             level: read::<String>(row, 3)?.parse().unwrap_or(LogLevel::Info),
             message: read(row, 4)?,
         })
@@ -94,7 +94,7 @@ pub(crate) fn complete(
             let answer: Option<CancelReaction> = answer.and_then(|word| word.parse().ok());
             execution.cancel = Some(CancelRow {
                 requested_at: timestamp(requested_at),
-                delivered_at: read::<Option<i64>>(row, 5)?.map(timestamp),
+                delivered_at: read(row, 5)?,
                 outcome: CancelOutcome::of(runs, answer),
             });
         }

@@ -6,7 +6,6 @@ use task_engine_core::queue::{BoundedCount, PausedQueue, QueueListBuilder, Queue
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
-use crate::moment::timestamp;
 use crate::value::read;
 
 /// Claims also run in the writer's transactions, one after the other, so later ones see
@@ -34,11 +33,7 @@ pub(crate) fn resume(tx: &JobTransaction<'_>, queue: &str) -> Result<bool, JobEr
 pub(crate) fn paused(tx: &JobTransaction<'_>) -> Result<Vec<PausedQueue>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("readers/queues", "queues_paused"))?;
     let rows = statement.query_map([], |row| {
-        Ok(PausedQueue {
-            queue: read(row, 0)?,
-            reason: read(row, 1)?,
-            paused_at: timestamp(read(row, 2)?),
-        })
+        Ok(PausedQueue { queue: read(row, 0)?, reason: read(row, 1)?, paused_at: read(row, 2)? })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use rusqlite::{Row, params};
 use task_engine_core::ParseError;
 use task_engine_core::attempt::{AttemptId, TaskError};
@@ -132,10 +133,10 @@ pub(crate) fn row(
 }
 
 fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<TaskRow, JobError> {
-    let created_at: i64 = read(row, 3)?;
-    let scheduled_at: i64 = read(row, 4)?;
-    let waits_until: Option<i64> = read(row, 5)?;
-    let stopped_at: Option<i64> = read(row, 8)?;
+    let created_at = read(row, 3)?;
+    let scheduled_at = read(row, 4)?;
+    let waits_until: Option<Timestamp> = read(row, 5)?;
+    let stopped_at: Option<Timestamp> = read(row, 8)?;
     let held = held.filter(|_| waits_until.is_none());
     let held_count = i32::from(held.is_some());
     let mut task = TaskRow {
@@ -144,9 +145,9 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<
         class: read(row, 0)?,
         queue: read(row, 1)?,
         priority: read(row, 2)?,
-        created_at: timestamp(created_at),
-        scheduled_at: timestamp(waits_until.unwrap_or(scheduled_at)),
-        updated_at: timestamp(stopped_at.unwrap_or(created_at)),
+        created_at,
+        scheduled_at: waits_until.unwrap_or(scheduled_at),
+        updated_at: stopped_at.unwrap_or(created_at),
         attempts: read::<i32>(row, 13)? + held_count,
         retry_number: read::<Option<i32>>(row, 6)?.unwrap_or(0),
         instance: None,
@@ -154,9 +155,8 @@ fn task_row(row: &Row<'_>, id: TaskId, held: Option<&RunningAttempt>) -> Result<
         is_blocked: read(row, 14)?,
     };
     if let Some(held) = held {
-        let due_at = read::<Option<i64>>(row, 11)?.unwrap_or(scheduled_at);
         task.status = TaskStatus::Running;
-        task.scheduled_at = timestamp(due_at);
+        task.scheduled_at = read::<Option<_>>(row, 11)?.unwrap_or(scheduled_at);
         task.updated_at = timestamp(held.claimed_at);
         task.retry_number = held.retry_number;
         task.instance = held.instance.clone();
@@ -179,9 +179,6 @@ fn executions(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, 
     let mut rows = statement.query([id.0])?;
     let mut executions = Vec::new();
     while let Some(row) = rows.next()? {
-        let time = |column| -> rusqlite::Result<_> {
-            Ok(read::<Option<i64>>(row, column)?.map(timestamp))
-        };
         let error = error(row, 7)?;
         let ends_task: Option<String> = read(row, 8)?;
         let ends_task = ends_task.as_deref().map(status).transpose()?;
@@ -191,12 +188,12 @@ fn executions(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<ExecutionRow>, 
             status: ExecutionStatus::of_ended(error.as_ref(), ends_task, read(row, 10)?),
             instance: read(row, 2)?,
             worker: read(row, 3)?,
-            started_at: time(4)?,
-            stopped_at: time(5)?,
+            started_at: read(row, 4)?,
+            stopped_at: read(row, 5)?,
             result: read::<Option<String>>(row, 6)?.map(json),
             error,
             ends_task,
-            retry_at: time(9)?,
+            retry_at: read(row, 9)?,
             progress: None,
             log_lines: 0,
             cancel: None,
@@ -231,8 +228,8 @@ fn late_results(tx: &JobTransaction<'_>, id: TaskId) -> Result<Vec<LateResult>, 
     while let Some(row) = rows.next()? {
         late.push(LateResult {
             attempt: read(row, 0)?,
-            arrived_at: timestamp(read(row, 1)?),
-            ended_at: timestamp(read(row, 2)?),
+            arrived_at: read(row, 1)?,
+            ended_at: read(row, 2)?,
             result: read::<Option<String>>(row, 3)?.map(json),
             error: error(row, 4)?,
         });

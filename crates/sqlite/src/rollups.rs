@@ -9,7 +9,7 @@ use task_engine_store::rollup::{
 
 use crate::connection_thread::JobTransaction;
 use crate::error::JobError;
-use crate::moment::{between, micros, timestamp};
+use crate::moment::{between, micros};
 use crate::value::read;
 
 const SECOND: i64 = 1_000_000;
@@ -70,7 +70,7 @@ fn figure(row: &Row<'_>) -> rusqlite::Result<RollupRow> {
         Ok::<_, rusqlite::Error>(histogram)
     };
     Ok(RollupRow {
-        at: timestamp(read(row, 0)?),
+        at: read(row, 0)?,
         class: read(row, 1)?,
         ok: number(2)?,
         failed: number(3)?,

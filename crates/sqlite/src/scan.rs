@@ -154,9 +154,7 @@ fn last_times(tx: &JobTransaction<'_>, row: &TaskRow) -> Result<TimeRange, JobEr
     let times = tx
         .db
         .prepare_cached(sql!("readers/scan", "last_times"))?
-        .query_row([row.id.0], |row| {
-            Ok((read::<Option<i64>>(row, 0)?.map(timestamp), Some(timestamp(read(row, 1)?))))
-        })
+        .query_row([row.id.0], |row| Ok((read(row, 0)?, Some(read(row, 1)?))))
         .optional()?;
     Ok(times.unwrap_or_default())
 }
@@ -169,7 +167,7 @@ pub(crate) fn creation_times(
     let mut tasks = Vec::with_capacity(ids.len());
     for id in ids {
         let task = statement
-            .query_row([id.0], |row| Ok((TaskId(read(row, 0)?), timestamp(read(row, 1)?))))
+            .query_row([id.0], |row| Ok((TaskId(read(row, 0)?), read(row, 1)?)))
             .optional()?;
         tasks.push(task);
     }

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, ToSql, params};
-use task_engine_core::json::Json;
 use task_engine_core::schedule::Overlap;
 use task_engine_core::schedule::history::{
     SCHEDULE_EVENTS_KEPT, ScheduleEvent, ScheduleEventKind, SkippedSlots,
@@ -232,16 +231,14 @@ pub(crate) fn events(
 ) -> Result<Vec<ScheduleEvent>, JobError> {
     let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "schedule_events"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
-        let time =
-            |column| Ok::<_, rusqlite::Error>(read::<Option<i64>>(row, column)?.map(timestamp));
         Ok(ScheduleEvent {
             kind: event_kind(row)?,
-            first_slot: time(1)?,
-            last_slot: time(2)?,
+            first_slot: read(row, 1)?,
+            last_slot: read(row, 2)?,
             slots: read(row, 3)?,
             task_id: read::<Option<i64>>(row, 4)?.map(TaskId),
             requested_by: read(row, 5)?,
-            recorded_at: timestamp(read(row, 6)?),
+            recorded_at: read(row, 6)?,
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -273,36 +270,34 @@ pub(crate) fn fired_slots(
     let mut statement = tx.db.prepare_cached(sql!("schedules/schedules", "fired_slots"))?;
     let rows = statement.query_map(params![schedule_id, limit], |row| {
         Ok(FiredSlot {
-            slot: timestamp(read(row, 0)?),
+            slot: read(row, 0)?,
             task_id: TaskId(read(row, 1)?),
-            fired_at: timestamp(read(row, 2)?),
+            fired_at: read(row, 2)?,
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 fn schedule_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
-    let time =
-        |column| -> rusqlite::Result<_> { Ok(read::<Option<i64>>(row, column)?.map(timestamp)) };
-    let overlap = read::<Option<String>>(row, 5)?.unwrap_or_default();
-    let reason = read::<Option<String>>(row, 8)?;
+    let overlap: String = read(row, 5)?;
+    let reason = read(row, 8)?;
     Ok(ScheduleRow {
-        name: read::<Option<String>>(row, 2)?.unwrap_or_default(),
+        name: read(row, 2)?,
         version: ScheduleVersion { id: read(row, 0)?, version: read(row, 1)? },
         state: ScheduleState {
             // Text of a damaged row is no reason to read none of them.
-            definition: Json::from_store(read::<Option<String>>(row, 3)?.unwrap_or_default()),
-            declared: read::<Option<String>>(row, 4)?,
+            definition: read(row, 3)?,
+            declared: read(row, 4)?,
             overlap: overlap.parse().unwrap_or(Overlap::Allow),
-            anchor: timestamp(read(row, 6)?),
-            paused: time(7)?.map(|at| SchedulePause { at, reason }),
-            error: read::<Option<String>>(row, 9)?,
-            next_at: time(10)?,
+            anchor: read(row, 6)?,
+            paused: read::<Option<_>>(row, 7)?.map(|at| SchedulePause { at, reason }),
+            error: read(row, 9)?,
+            next_at: read(row, 10)?,
         },
-        last_slot: time(11)?,
+        last_slot: read(row, 11)?,
         last_task: read::<Option<i64>>(row, 12)?.map(TaskId),
-        created_at: timestamp(read(row, 13)?),
-        updated_at: timestamp(read(row, 14)?),
+        created_at: read(row, 13)?,
+        updated_at: read(row, 14)?,
     })
 }
 

@@ -155,8 +155,8 @@ fn has_ended(tx: &JobTransaction<'_>, id: TaskId) -> Result<bool, JobError> {
 fn signal_row(row: &Row<'_>) -> rusqlite::Result<SignalRow> {
     Ok(SignalRow {
         name: read(row, 0)?,
-        payload: Json::from_store(read(row, 1)?),
-        sent_at: timestamp(read(row, 2)?),
+        payload: read(row, 1)?,
+        sent_at: read(row, 2)?,
         timed_out: read(row, 3)?,
     })
 }

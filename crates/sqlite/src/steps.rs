@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use task_engine_core::attempt::AttemptId;
 use task_engine_core::claim::ClaimId;
-use task_engine_core::json::Json;
 use task_engine_core::step::{
     NewCall, NewStep, StepContent, StepKind, StepOutcome, StepRow, TaskSteps,
 };
@@ -283,7 +282,7 @@ fn step_of(
 
 fn step_row(row: &Row<'_>) -> Result<StepRow, JobError> {
     let kind: String = read(row, 2)?;
-    let kind = StepKind::from_name(&kind).ok_or_else(|| {
+    let kind = StepKind::from_token(&kind).ok_or_else(|| {
         StoreError::Refused(format!("a stored step has the kind {kind:?}, which is unknown"))
     })?;
     Ok(StepRow {
@@ -291,9 +290,9 @@ fn step_row(row: &Row<'_>) -> Result<StepRow, JobError> {
         number: read(row, 1)?,
         kind,
         attempt: read(row, 3)?,
-        result: read::<Option<String>>(row, 4)?.map(Json::from_store),
-        until: read::<Option<i64>>(row, 5)?.map(timestamp),
-        started_at: timestamp(read(row, 6)?),
-        recorded_at: timestamp(read(row, 7)?),
+        result: read(row, 4)?,
+        until: read(row, 5)?,
+        started_at: read(row, 6)?,
+        recorded_at: read(row, 7)?,
     })
 }

@@ -71,14 +71,13 @@ fn token(row: &Row<'_>) -> rusqlite::Result<Result<TokenRow, StoreError>> {
         Ok(role) => role,
         Err(bad) => return Ok(Err(StoreError::Version(bad.to_string()))),
     };
-    let time = |column| Ok::<_, rusqlite::Error>(read::<Option<i64>>(row, column)?.map(timestamp));
     Ok(Ok(TokenRow {
         id: read(row, 0)?,
         name: read(row, 1)?,
         role,
-        created_at: timestamp(read(row, 3)?),
-        expires_at: time(4)?,
-        last_used_at: time(5)?,
-        revoked_at: time(6)?,
+        created_at: read(row, 3)?,
+        expires_at: read(row, 4)?,
+        last_used_at: read(row, 5)?,
+        revoked_at: read(row, 6)?,
     }))
 }

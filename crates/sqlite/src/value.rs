@@ -4,8 +4,12 @@
 //! nearest one. The tables refuse such values, but a damaged file or a program that turns their
 //! checks off can bring them in.
 
+use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
+use task_engine_core::json::Json;
+
+use crate::moment::timestamp;
 
 /// Reads a column.
 pub(crate) fn read<T: FromColumn>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
@@ -69,6 +73,18 @@ impl FromColumn for f64 {
             ValueRef::Real(number) => number,
             other => i64::of(other) as Self,
         }
+    }
+}
+
+impl FromColumn for Timestamp {
+    fn of(value: ValueRef<'_>) -> Self {
+        timestamp(i64::of(value))
+    }
+}
+
+impl FromColumn for Json {
+    fn of(value: ValueRef<'_>) -> Self {
+        Self::from_store(String::of(value))
     }
 }
 

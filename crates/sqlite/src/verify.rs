@@ -78,8 +78,7 @@ fn wrong_lanes(tx: &JobTransaction<'_>) -> Result<Vec<Violation>, JobError> {
     while let Some(row) = rows.next()? {
         let (id, class, queue): (i64, String, String) =
             (read(row, 0)?, read(row, 1)?, read(row, 2)?);
-        let (parameters, context) =
-            (Json::from_store(read(row, 3)?), Json::from_store(read(row, 4)?));
+        let (parameters, context) = (read(row, 3)?, read(row, 4)?);
         let stored: String = read(row, 5)?;
         let own = limits.lane_key(&class, &queue, &parameters, &context);
         let is_own = |key: &LimitKey| limits.get(key.0).is_none() || own.0.contains(key);

@@ -7,7 +7,6 @@
 //!
 //! Entries are removed by retention alone, and never before [`KEPT_MIN`].
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -91,34 +90,15 @@ pub enum AuditOutcome {
     Failed,
 }
 
-impl AuditOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 4] = [Self::Started, Self::Done, Self::Refused, Self::Failed];
-
-    /// Returns the token, as it is stored.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Started => "started",
-            Self::Done => "done",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-impl fmt::Display for AuditOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+task_engine_core::enum_tokens!(AuditOutcome {
+    Started = "started", Done = "done", Refused = "refused", Failed = "failed",
+});
 
 impl FromStr for AuditOutcome {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = Self::ALL.into_iter().find(|outcome| outcome.as_str() == text);
-        found.ok_or_else(|| {
+        Self::from_token(text).ok_or_else(|| {
             ParseError(format!("no outcome {text:?}; there are started, done, refused, failed"))
         })
     }

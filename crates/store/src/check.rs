@@ -80,18 +80,9 @@ pub enum Verdict {
     Wrong,
 }
 
-impl Verdict {
-    /// Returns the token.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unknown => "unknown",
-            Self::Warning => "warning",
-            Self::Wrong => "wrong",
-        }
-    }
-}
+task_engine_core::enum_tokens!(Verdict {
+    Ok = "ok", Unknown = "unknown", Warning = "warning", Wrong = "wrong",
+});
 
 impl Check {
     /// Creates a finding that nothing is wrong.

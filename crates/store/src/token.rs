@@ -37,33 +37,13 @@ pub enum Role {
     Admin,
 }
 
-impl Role {
-    /// All roles, the least first.
-    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
-
-    /// Returns the token, as it is stored.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+task_engine_core::enum_tokens!(Role { Viewer = "viewer", Operator = "operator", Admin = "admin" });
 
 impl FromStr for Role {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        found.ok_or_else(|| {
+        Self::from_token(text).ok_or_else(|| {
             ParseError(format!("no role {text:?}; there are viewer, operator, admin"))
         })
     }

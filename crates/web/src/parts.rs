@@ -109,6 +109,18 @@ pub(crate) enum Heading {
     Hidden(&'static str),
 }
 
+/// A table with these rows.
+pub(crate) fn table(columns: &[Heading], rows: &Markup) -> Markup {
+    html! {
+        div .scroll {
+            table .stack {
+                thead { tr { (headings(columns)) } }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
 pub(crate) fn headings(all: &[Heading]) -> Markup {
     html! {
         @for heading in all {

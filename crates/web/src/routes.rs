@@ -37,6 +37,24 @@ pub(crate) const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// For requests without authentication.
 const OPEN_BODY_MAX_BYTES: usize = 64 * 1024;
 
+/// A function for each method.
+macro_rules! methods {
+    ($($method:ident $name:literal),*) => {
+        impl Routes {
+            $(pub(crate) fn $method<H: Handler<T, App>, T: 'static>(
+                self,
+                path: &'static str,
+                needs: Role,
+                handler: H,
+            ) -> Self {
+                self.add($name, path, needs, $method(handler))
+            })*
+        }
+    };
+}
+
+methods!(get "GET", post "POST", put "PUT", patch "PATCH", delete "DELETE");
+
 impl Routes {
     /// Without authentication.
     pub(crate) fn open<H: Handler<T, App>, T: 'static>(
@@ -59,51 +77,6 @@ impl Routes {
         let limit = DefaultBodyLimit::max(OPEN_BODY_MAX_BYTES);
         self.router = self.router.route(path, post(handler).layer(limit));
         self
-    }
-
-    pub(crate) fn get<H: Handler<T, App>, T: 'static>(
-        self,
-        path: &'static str,
-        needs: Role,
-        handler: H,
-    ) -> Self {
-        self.add("GET", path, needs, get(handler))
-    }
-
-    pub(crate) fn post<H: Handler<T, App>, T: 'static>(
-        self,
-        path: &'static str,
-        needs: Role,
-        handler: H,
-    ) -> Self {
-        self.add("POST", path, needs, post(handler))
-    }
-
-    pub(crate) fn put<H: Handler<T, App>, T: 'static>(
-        self,
-        path: &'static str,
-        needs: Role,
-        handler: H,
-    ) -> Self {
-        self.add("PUT", path, needs, put(handler))
-    }
-
-    pub(crate) fn patch<H: Handler<T, App>, T: 'static>(
-        self,
-        path: &'static str,
-        needs: Role,
-        handler: H,
-    ) -> Self {
-        self.add("PATCH", path, needs, patch(handler))
-    }
-
-    pub(crate) fn delete<H: Handler<T, App>, T: 'static>(
-        self,
-        path: &'static str,
-        needs: Role,
-        handler: H,
-    ) -> Self {
-        self.add("DELETE", path, needs, delete(handler))
     }
 
     fn add(

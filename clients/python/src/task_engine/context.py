@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, cast,
 from . import durable
 from .create import AnyTask
 from .durations import Duration
-from .errors import AttemptEnded, DependencyFailed, TaskCancelled, TaskEngineError, WaitTimedOut
+from .errors import AttemptEnded, DependencyFailed, TaskCancelled, TaskEngineError
 from .json_values import encode, encode_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["AsyncContext", "BaseContext", "Context", "current_context"]
 
 T = TypeVar("T")
-_MISSING: Any = object()
 
 _current: contextvars.ContextVar[BaseContext] = contextvars.ContextVar("task_engine_context")
 
@@ -217,24 +216,23 @@ class Context(BaseContext):
     def step(self, name: str, code: Callable[[], object], *, type: type[T]) -> T: ...
     def step(self, name: str, code: Callable[[], Any], *, type: Any = Any) -> Any:
         """Runs code once. Returns its result as JSON, which later attempts get, too."""
-        answer = self._ask("step", durable.named("step", name))
+        answer = self._ask(durable.step(name))
         if "recorded" not in answer:
-            line = durable.step_result(answer["step"], code())
-            answer = self._ask("step", line)
+            answer = self._ask(durable.step_result(answer["step"], code()))
         return durable.read(answer["recorded"], type, f"the result of the step {name}")
 
     def sleep(
         self, name: str, duration: Optional[Duration] = None, *, until: Optional[datetime] = None
     ) -> None:
         """Sleeps, without a worker. A long sleep ends the attempt; another one continues."""
-        self._ask("sleep", durable.sleep(name, duration, until))
+        self._ask(durable.sleep(name, duration, until))
 
     def wait_for(
-        self, name: str, timeout: Duration, *, type: Any = Any, default: Any = _MISSING
+        self, name: str, timeout: Duration, *, type: Any = Any, default: Any = durable.MISSING
     ) -> Any:
         """Waits for a signal, and returns its payload. If it does not come in time, returns the
         default, or raises `WaitTimedOut`."""
-        return _signal(self._ask("wait", durable.wait(name, timeout)), name, type, default)
+        return self._ask(durable.wait(name, timeout, type, default))
 
     def call(
         self,
@@ -248,8 +246,7 @@ class Context(BaseContext):
     ) -> Any:
         """Creates a child task, and returns its result. Raises `ChildFailed`."""
         child = durable.child(task, parameters, queue, priority)
-        results = self._ask("call", durable.call(name, [child]))["results"]
-        return durable.child_results(results, type, False)[0]
+        return self._ask(durable.call([child], name, type))[0]
 
     def call_all(
         self,
@@ -262,15 +259,12 @@ class Context(BaseContext):
         """Creates child tasks, and returns their results when all have ended. Raises the first
         `ChildFailed`, or returns it among the results."""
         children = [durable.child(task) for task in tasks]
-        if not children:
-            return []
-        results = self._ask("call", durable.call(name, children))["results"]
-        return durable.child_results(results, type, return_exceptions)
+        return self._ask(durable.call(children, name, type, return_exceptions)) if children else []
 
-    def _ask(self, kind: str, rest: str) -> dict[str, Any]:
+    def _ask(self, request: durable.Request) -> Any:
         waiter = _Waiter()
-        self._send(rest, (kind, waiter))
-        return waiter.get()
+        self._send(request.line, (request.kind, waiter))
+        return request.read(waiter.get())
 
     def _cancel(self) -> None:
         super()._cancel()
@@ -329,25 +323,25 @@ class AsyncContext(BaseContext):
     async def step(self, name: str, code: Callable[[], Any], *, type: Any = Any) -> Any:
         """Runs code once, which may be async. Returns its result as JSON, which later attempts
         get, too."""
-        answer = await self._ask("step", durable.named("step", name))
+        answer = await self._ask(durable.step(name))
         if "recorded" not in answer:
             result = code()
             if isinstance(result, Awaitable):
                 result = await result
-            answer = await self._ask("step", durable.step_result(answer["step"], result))
+            answer = await self._ask(durable.step_result(answer["step"], result))
         return durable.read(answer["recorded"], type, f"the result of the step {name}")
 
     async def sleep(
         self, name: str, duration: Optional[Duration] = None, *, until: Optional[datetime] = None
     ) -> None:
         """As `Context.sleep`."""
-        await self._ask("sleep", durable.sleep(name, duration, until))
+        await self._ask(durable.sleep(name, duration, until))
 
     async def wait_for(
-        self, name: str, timeout: Duration, *, type: Any = Any, default: Any = _MISSING
+        self, name: str, timeout: Duration, *, type: Any = Any, default: Any = durable.MISSING
     ) -> Any:
         """As `Context.wait_for`."""
-        return _signal(await self._ask("wait", durable.wait(name, timeout)), name, type, default)
+        return await self._ask(durable.wait(name, timeout, type, default))
 
     async def call(
         self,
@@ -361,8 +355,7 @@ class AsyncContext(BaseContext):
     ) -> Any:
         """As `Context.call`."""
         child = durable.child(task, parameters, queue, priority)
-        results = (await self._ask("call", durable.call(name, [child])))["results"]
-        return durable.child_results(results, type, False)[0]
+        return (await self._ask(durable.call([child], name, type)))[0]
 
     async def call_all(
         self,
@@ -374,15 +367,15 @@ class AsyncContext(BaseContext):
     ) -> list[Any]:
         """As `Context.call_all`."""
         children = [durable.child(task) for task in tasks]
-        if not children:
-            return []
-        results = (await self._ask("call", durable.call(name, children)))["results"]
-        return durable.child_results(results, type, return_exceptions)
+        results: list[Any] = []
+        if children:
+            results = await self._ask(durable.call(children, name, type, return_exceptions))
+        return results
 
-    async def _ask(self, kind: str, rest: str) -> dict[str, Any]:
+    async def _ask(self, request: durable.Request) -> Any:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._send(rest, (kind, _Future(future)))
-        return await future
+        self._send(request.line, (request.kind, _Future(future)))
+        return request.read(await future)
 
     def _cancel(self) -> None:
         if self._cancelled or self._over:
@@ -392,11 +385,3 @@ class AsyncContext(BaseContext):
             self._cancel_event.set()
         elif self._task is not None:
             self._task.cancel()
-
-
-def _signal(answer: dict[str, Any], name: str, type: Any, default: Any) -> Any:
-    if answer.get("timed_out"):
-        if default is _MISSING:
-            raise WaitTimedOut(name)
-        return default
-    return durable.read(answer.get("signal"), type, f"the signal {name}")

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from .durations import Duration, duration_text, milliseconds
-from .errors import ChildFailed, InvalidArgument, NoRetry
+from .errors import ChildFailed, InvalidArgument, NoRetry, WaitTimedOut
 from .flow import as_new_task
 from .json_values import encode, encode_text
 from .new_task import NewTask, time_text
 from .parameters import reader_of
+
+MISSING: Any = object()
+
+
+class Request(NamedTuple):
+    """A line to the engine, and what its answer means."""
+
+    kind: str
+    line: str
+    read: Callable[[dict[str, Any]], Any] = lambda answer: answer
 
 
 def named(kind: str, name: str) -> str:
@@ -20,24 +30,37 @@ def named(kind: str, name: str) -> str:
     return f'"{kind}":{encode_text(name)}}}'
 
 
-def step_result(name: str, result: Any) -> str:
+def step(name: str) -> Request:
+    return Request("step", named("step", name))
+
+
+def step_result(name: str, result: Any) -> Request:
     try:
-        return f'"step":{encode_text(name)},"result":{encode(result)}}}'
+        line = f'"step":{encode_text(name)},"result":{encode(result)}}}'
     except ValueError as error:
         raise NoRetry(f"the result of the step {name} is not JSON: {error}") from error
+    return Request("step", line)
 
 
-def sleep(name: str, duration: Optional[Duration], until: Optional[datetime]) -> str:
+def sleep(name: str, duration: Optional[Duration], until: Optional[datetime]) -> Request:
     if (duration is None) == (until is None):
         raise InvalidArgument('write sleep("pause", "3d") or sleep("pause", until=time)')
     head = named("sleep", name)[:-1]
     if until is not None:
-        return f'{head},"until":{encode(time_text("until", until))}}}'
-    return f'{head},"for":{encode(duration_text(duration or 0))}}}'
+        return Request("sleep", f'{head},"until":{encode(time_text("until", until))}}}')
+    return Request("sleep", f'{head},"for":{encode(duration_text(duration or 0))}}}')
 
 
-def wait(name: str, timeout: Duration) -> str:
-    return f'{named("wait", name)[:-1]},"timeout":{encode(duration_text(timeout))}}}'
+def wait(name: str, timeout: Duration, type: Any, default: Any) -> Request:
+    def payload(answer: dict[str, Any]) -> Any:
+        if answer.get("timed_out"):
+            if default is MISSING:
+                raise WaitTimedOut(name)
+            return default
+        return read(answer.get("signal"), type, f"the signal {name}")
+
+    line = f'{named("wait", name)[:-1]},"timeout":{encode(duration_text(timeout))}}}'
+    return Request("wait", line, payload)
 
 
 def child(
@@ -54,13 +77,19 @@ def child(
     return new
 
 
-def call(name: Optional[str], children: Sequence[NewTask]) -> str:
+def call(
+    children: Sequence[NewTask], name: Optional[str], type: Any, return_exceptions: bool = False
+) -> Request:
     head = named("call", name or children[0].task_class)[:-1]
     tasks = ",".join(child.body_text(child.common_body()) for child in children)
-    return f'{head},"tasks":[{tasks}]}}'
+    return Request(
+        "call",
+        f'{head},"tasks":[{tasks}]}}',
+        lambda answer: _child_results(answer["results"], type, return_exceptions),
+    )
 
 
-def child_results(results: list[dict[str, Any]], type: Any, return_exceptions: bool) -> list[Any]:
+def _child_results(results: list[dict[str, Any]], type: Any, return_exceptions: bool) -> list[Any]:
     read_all: list[Any] = []
     for result in results:
         if result.get("status") == "stopped" or "result" in result:

@@ -41,21 +41,13 @@ class ThreadExecutor:
             line: Optional[str]
             try:
                 _refuse_cancelled(context)
-                line = _run(task, context)
+                line = result_line(task.signature.call(task.function, context))
             except BaseException as error:
                 line = failure_line(error, context)
             _current.reset(token)
             _finish(context, line)
             del task, context, line
             self._idle.release()
-
-
-def _run(task: Task[Any, Any], context: BaseContext) -> str:
-    signature = task.signature
-    args, kwargs = signature.read(context.parameters)
-    if signature.takes_context:
-        return result_line(task.function(context, *args, **kwargs))
-    return result_line(task.function(*args, **kwargs))
 
 
 class AsyncExecutor:
@@ -102,13 +94,7 @@ async def _run_async(task: Task[Any, Any], context: AsyncContext) -> None:
         # Not before: a coroutine that is cancelled before it begins could not answer.
         _refuse_cancelled(context)
         context._task = asyncio.current_task()
-        signature = task.signature
-        args, kwargs = signature.read(context.parameters)
-        if signature.takes_context:
-            result = await task.function(context, *args, **kwargs)
-        else:
-            result = await task.function(*args, **kwargs)
-        line = result_line(result)
+        line = result_line(await task.signature.call(task.function, context))
     except BaseException as error:
         line = failure_line(error, context)
     _finish(context, line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from .errors import InvalidArgument, InvalidParameters
 from .parameters import (
@@ -17,6 +17,9 @@ from .parameters import (
     type_hints,
     wrong,
 )
+
+if TYPE_CHECKING:
+    from .context import BaseContext
 
 _CONTEXT_NAMES = ("ctx", "context")
 _PARAMETERS = "parameter"
@@ -68,6 +71,13 @@ class Signature:
         if not self._positional:
             return [], found
         return [found.pop(name) for name in self._positional if name in found], found
+
+    def call(self, function: Callable[..., Any], context: BaseContext) -> Any:
+        """The result of the function, or its coroutine, for a task."""
+        args, kwargs = self.read(context.parameters)
+        if self.takes_context:
+            return function(context, *args, **kwargs)
+        return function(*args, **kwargs)
 
     def parameters(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The parameters of a task that calls the function with these arguments."""

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import collections
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union, cast
 
 from .context import AsyncContext, BaseContext, Context, _current
 from .errors import ChildFailed, InvalidArgument
-from .executor import _run
 from .json_values import encode
+from .outcome import result_line
 from .session import Session
 from .tasks import Task
 
@@ -70,14 +71,10 @@ def run_task(
     line = _line(task, parameters, dependencies, *arguments)
     if task.is_async:
         return asyncio.run(_run_coroutine(task, fake, line, cancelled))
-    fake.context = context = Context(cast(Session, fake), line)
-    context._cancelled = cancelled
-    token = _current.set(context)
-    try:
-        fake.read_result(_run(task, context))
-    finally:
-        _current.reset(token)
-    return fake.ended(context)
+    context = Context(cast(Session, fake), line)
+    with fake.running(context, cancelled):
+        fake.end(task.signature.call(task.function, context))
+    return fake.run
 
 
 async def run_task_async(
@@ -106,17 +103,10 @@ async def run_task_async(
 async def _run_coroutine(
     task: Task[Any, Any], fake: _FakeEngine, line: dict[str, Any], cancelled: bool
 ) -> TaskRun:
-    fake.context = context = AsyncContext(cast(Session, fake), line)
-    context._cancelled = cancelled
-    token = _current.set(context)
-    try:
-        args, kwargs = task.signature.read(context.parameters)
-        if task.signature.takes_context:
-            args.insert(0, context)
-        fake.run.result = json.loads(encode(await task.function(*args, **kwargs)))
-    finally:
-        _current.reset(token)
-    return fake.ended(context)
+    context = AsyncContext(cast(Session, fake), line)
+    with fake.running(context, cancelled):
+        fake.end(await task.signature.call(task.function, context))
+    return fake.run
 
 
 def _line(
@@ -170,15 +160,22 @@ class _FakeEngine:
         assert self.context is not None
         self.context._receive(getattr(self, f"_{kind}")(line))
 
-    def read_result(self, answer: str) -> None:
-        line = json.loads("{" + answer)
+    @contextmanager
+    def running(self, context: BaseContext, cancelled: bool) -> Iterator[None]:
+        self.context = context
+        context._cancelled = cancelled
+        token = _current.set(context)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+        self.run.logs.extend("\n".join(lines).split("\n") if (lines := context._take_log()) else [])
+
+    def end(self, result: Any) -> None:
+        line = json.loads("{" + result_line(result))
         if "error" in line:
             raise ValueError(line["error"]["message"])
         self.run.result = line["result"]
-
-    def ended(self, context: BaseContext) -> TaskRun:
-        self.run.logs.extend("\n".join(lines).split("\n") if (lines := context._take_log()) else [])
-        return self.run
 
     def _name(self, name: str) -> str:
         self._uses[name] += 1

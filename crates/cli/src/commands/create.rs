@@ -20,7 +20,6 @@ use task_engine_operations::why::{Reason, Requirements, no_candidate};
 
 use super::flow::flow_error;
 use crate::console::{Console, now};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::escape;
 use crate::executables::{self, ConfigPurpose};
@@ -184,14 +183,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     if !dependencies.is_empty() {
         check_dependent(&args, &task, &dependencies)?;
     }
-    let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
-    let store = console.database()?.open(access).await?;
-    console.message(format_args!("Database: {}", store.location()));
-    if !args.no_migrate {
-        for applied in store.migrate().await? {
-            console.message(format_args!("Applied migration {applied}"));
-        }
-    }
+    let store = console.open_to_create(args.no_migrate).await?;
     let engines = store.instances(None).await?;
     let known = Secrets::of(&engines).of_class(&args.class);
     parameters::refuse_placeholders(&task.parameters, !(known.is_empty() && secret.is_empty()))?;

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use task_engine::postgres::{PgStore, tokio_postgres};
-use task_engine_test_harness::TestServer;
+use task_engine::postgres::PgStore;
+use task_engine_test_harness::{TestServer, connect};
 
 use super::support::sandbox;
 use task_engine_test_harness::{RunningProgram, Sandbox, wait_until, wait_within};
@@ -365,9 +365,7 @@ fn statements_in_documents_work() {
             runtime.block_on(async {
                 let url = TestServer::shared().create_database().await;
                 PgStore::connect(&url).await.unwrap().migrate().await.unwrap();
-                let (client, connection) =
-                    tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-                tokio::spawn(connection);
+                let client = connect(&url).await;
                 // One by one: CREATE DATABASE refuses others beside it.
                 for statement in block.split(";\n") {
                     let done = client.batch_execute(statement).await;

@@ -6,9 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
-use task_engine::postgres::tokio_postgres;
 use task_engine::sqlite::rusqlite;
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{CommandOutput, Sandbox, not_run, run_to_end, wait_until};
@@ -47,12 +46,6 @@ fn names_of_bad(report: &Value) -> Vec<&str> {
         check["verdict"] != "ok" && !OF_OTHERS.contains(&check["name"].as_str().unwrap())
     });
     bad.map(|check| check["name"].as_str().unwrap()).collect()
-}
-
-async fn client(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
 }
 
 fn doctor_finds_stuck_work(sandbox: &Sandbox) {
@@ -150,7 +143,7 @@ async fn doctor_finds_dangerous_server_settings() {
     for check in checks.iter().filter(|check| !others.contains(&check["name"].as_str().unwrap())) {
         assert_eq!(check["verdict"], "ok", "{check}");
     }
-    let client = client(&url).await;
+    let client = connect(&url).await;
     let database = url.rsplit('/').next().unwrap();
     let set = format!("ALTER DATABASE \"{database}\" SET synchronous_commit = off");
     client.batch_execute(&set).await.unwrap();
@@ -194,7 +187,7 @@ async fn doctor_compares_application_schema() {
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate", "--schema", "jobs"]);
     assert_eq!(of(&doctor(&sandbox, &["--schema", "jobs"]).1, "schema")["verdict"], "ok");
-    client(&url).await.batch_execute("DROP INDEX jobs.waiting_tasks_by_lane").await.unwrap();
+    connect(&url).await.batch_execute("DROP INDEX jobs.waiting_tasks_by_lane").await.unwrap();
     let schema = of(&doctor(&sandbox, &["--schema", "jobs"]).1, "schema");
     assert_found(&schema, "wrong", "is missing", "ON jobs.waiting_tasks");
 }
@@ -204,7 +197,7 @@ async fn doctor_finds_forgotten_transaction() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate"]);
-    let client = client(&format!("{url}?application_name=forgetful")).await;
+    let client = connect(&format!("{url}?application_name=forgetful")).await;
     client.batch_execute("BEGIN; LOCK TABLE task_engine.waiting_tasks").await.unwrap();
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     let mut report = Value::Null;
@@ -227,7 +220,7 @@ async fn doctor_finds_forgotten_transaction() {
 async fn doctor_reports_hidden_transactions() {
     let url = TestServer::shared().create_database().await;
     sandbox_on(&url).ok(&["migrate"]);
-    let client = client(&url).await;
+    let client = connect(&url).await;
     let poor = "CREATE ROLE blind LOGIN; GRANT USAGE ON SCHEMA task_engine TO blind;
                 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA task_engine TO blind";
     client.batch_execute(poor).await.unwrap();
@@ -282,7 +275,7 @@ async fn doctor_names_all_affected_tables() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate"]);
-    let client = client(&url).await;
+    let client = connect(&url).await;
     for table in ["waiting_tasks", "claims"] {
         let off = format!("ALTER TABLE task_engine.{table} SET (autovacuum_enabled = false)");
         client.batch_execute(&off).await.unwrap();

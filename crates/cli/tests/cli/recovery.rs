@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use task_engine::postgres::tokio_postgres;
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{WITNESS_OPTIONS, wait_until};
@@ -96,10 +95,7 @@ async fn recover_fails_under_table_lock() {
     let second = sandbox.ok(&["create", "WaitingTask", "--after", "1h"]);
     engine.signal("KILL");
     engine.end();
-    let connect = format!("{url}?application_name=forgetful");
-    let (client, connection) =
-        tokio_postgres::connect(&connect, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&format!("{url}?application_name=forgetful")).await;
     let lock = "BEGIN; LOCK TABLE task_engine.waiting_tasks IN SHARE ROW EXCLUSIVE MODE";
     client.batch_execute(lock).await.unwrap();
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);

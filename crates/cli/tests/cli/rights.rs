@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use task_engine::postgres::tokio_postgres::{self, NoTls};
-use task_engine_test_harness::TestServer;
+use task_engine::postgres::tokio_postgres::{self};
+use task_engine_test_harness::{TestServer, connect};
 use tokio::runtime::Runtime;
 
 use super::support::sandbox_on;
@@ -25,8 +25,7 @@ fn grants(role: &str, named: &str) -> String {
 }
 
 async fn execute(url: &str, statements: &str) -> Result<(), tokio_postgres::Error> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connects");
-    tokio::spawn(connection);
+    let client = connect(url).await;
     client.batch_execute(statements).await
 }
 

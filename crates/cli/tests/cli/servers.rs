@@ -3,8 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use task_engine::postgres::tokio_postgres::{self, NoTls};
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 use tokio::runtime::Runtime;
 
 use super::support::{sandbox, sandbox_on};
@@ -29,8 +28,7 @@ impl SilentServer {
 }
 
 async fn execute(url: &str, statements: &str) {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connects");
-    tokio::spawn(connection);
+    let client = connect(url).await;
     client.batch_execute(statements).await.expect("it can be done");
 }
 

@@ -2,7 +2,7 @@
 
 use task_engine::postgres::tokio_postgres;
 use task_engine::sqlite::rusqlite;
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
 use super::support::{sandbox, sandbox_on};
 use task_engine_test_harness::{Sandbox, wait_until};
@@ -220,9 +220,7 @@ async fn newer_tables_are_left_alone() {
     let url = TestServer::shared().create_database().await;
     let sandbox = sandbox_on(&url);
     sandbox.ok(&["migrate"]);
-    let (client, connection) =
-        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("connects");
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     let newer = "INSERT INTO task_engine.migrations (version, name) VALUES (9999, 'later')";
     client.batch_execute(newer).await.expect("a newer version");
     for args in [&["migrate"][..], &["create", "a"], &["start"]] {
@@ -352,9 +350,7 @@ fn wrong_password_is_never_shown() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = runtime.block_on(server.create_database());
     runtime.block_on(async {
-        let (client, connection) =
-            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let client = connect(&url).await;
         let file: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
         let rules = "host all guest 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
         std::fs::write(file, rules).unwrap();

@@ -32,36 +32,13 @@ pub enum StepState {
     Unfinished,
 }
 
+enum_tokens!(StepState {
+    Recorded = "recorded", Sleeping = "sleeping", Slept = "slept", Waiting = "waiting",
+    Received = "received", TimedOut = "timed_out", Running = "running", Ended = "ended",
+    Unfinished = "unfinished",
+});
+
 impl StepState {
-    /// All kinds.
-    pub const ALL: [Self; 9] = [
-        Self::Recorded,
-        Self::Sleeping,
-        Self::Slept,
-        Self::Waiting,
-        Self::Received,
-        Self::TimedOut,
-        Self::Running,
-        Self::Ended,
-        Self::Unfinished,
-    ];
-
-    /// Returns its token.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Recorded => "recorded",
-            Self::Sleeping => "sleeping",
-            Self::Slept => "slept",
-            Self::Waiting => "waiting",
-            Self::Received => "received",
-            Self::TimedOut => "timed_out",
-            Self::Running => "running",
-            Self::Ended => "ended",
-            Self::Unfinished => "unfinished",
-        }
-    }
-
     /// Returns whether the task waits for its end.
     #[must_use]
     pub fn is_open(self) -> bool {

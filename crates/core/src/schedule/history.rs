@@ -1,7 +1,6 @@
 //! The history of a schedule: fired slots, skipped slots and manual runs.
 
 use std::cmp::Reverse;
-use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -28,31 +27,15 @@ pub enum ScheduleEventKind {
     Manual,
 }
 
-impl ScheduleEventKind {
-    /// Returns the token that is stored and that programs read.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SkippedMissed => "skipped_missed",
-            Self::SkippedOverlap => "skipped_overlap",
-            Self::Manual => "manual",
-        }
-    }
-}
-
-impl fmt::Display for ScheduleEventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+enum_tokens!(ScheduleEventKind {
+    SkippedMissed = "skipped_missed", SkippedOverlap = "skipped_overlap", Manual = "manual",
+});
 
 impl FromStr for ScheduleEventKind {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        [Self::SkippedMissed, Self::SkippedOverlap, Self::Manual]
-            .into_iter()
-            .find(|kind| kind.as_str() == text)
+        Self::from_token(text)
             .ok_or_else(|| ParseError(format!("unknown event of a schedule {text:?}")))
     }
 }

@@ -1,6 +1,5 @@
 //! The status of a task and of one attempt.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -25,25 +24,14 @@ pub enum TaskStatus {
     Cancelled,
 }
 
+enum_tokens!(TaskStatus {
+    Waiting = "waiting", Running = "running", Stopped = "stopped", Failed = "failed",
+    Cancelled = "cancelled",
+});
+
 impl TaskStatus {
     /// An alias of `stopped` in input: the word of other systems.
     pub const SUCCEEDED: &'static str = "succeeded";
-
-    /// All statuses, in the order in which a task reaches them.
-    pub const ALL: [Self; 5] =
-        [Self::Waiting, Self::Running, Self::Stopped, Self::Failed, Self::Cancelled];
-
-    /// Returns the token that is stored and that programs read.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
 
     /// Returns the word for readers who are new to it: `stopped (succeeded)`.
     #[must_use]
@@ -55,12 +43,6 @@ impl TaskStatus {
     }
 }
 
-impl fmt::Display for TaskStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
 impl FromStr for TaskStatus {
     type Err = ParseError;
 
@@ -69,7 +51,7 @@ impl FromStr for TaskStatus {
         if text == Self::SUCCEEDED {
             return Ok(Self::Stopped);
         }
-        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
+        Self::from_token(text).ok_or_else(|| {
             ParseError(format!(
                 "unknown status {text:?}; use waiting, running, stopped (or succeeded), failed or cancelled"
             ))
@@ -95,6 +77,11 @@ pub enum ExecutionStatus {
     Cancelled,
 }
 
+enum_tokens!(ExecutionStatus {
+    Running = "running", Success = "success", Failure = "failure", Snoozed = "snoozed",
+    Cancelled = "cancelled",
+});
+
 impl ExecutionStatus {
     /// Returns the status of an attempt that has ended.
     ///
@@ -113,18 +100,6 @@ impl ExecutionStatus {
                 Self::Snoozed
             }
             Some(_) => Self::Failure,
-        }
-    }
-
-    /// Returns the token that is stored and that programs read.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Snoozed => "snoozed",
-            Self::Cancelled => "cancelled",
         }
     }
 }

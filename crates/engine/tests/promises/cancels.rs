@@ -15,7 +15,7 @@ use task_engine::{
     CancelReport, Context, Failure, RetryRule, Task, TaskEngine, TaskId, TaskOptions, TaskStatus,
 };
 
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
@@ -253,8 +253,7 @@ async fn heartbeat_delivers_cancel_request() {
         }
     };
     until(TaskStatus::Running).await;
-    let (silent, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let silent = connect(&url).await;
     let request = "INSERT INTO task_engine.cancel_requests (task_id, attempt, instance_id, requested_at) \
         SELECT task_id, attempt, instance_id, clock_timestamp() FROM task_engine.held_attempts";
     assert_eq!(silent.execute(request, &[]).await.unwrap(), 1);

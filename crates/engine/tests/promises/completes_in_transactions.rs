@@ -15,8 +15,7 @@ use task_engine::{
     CancelReport, Context, Engine, Failure, Hook, Recovery, RetryRule, StoreError, Task,
     TaskEngine, TaskError, TaskId, TaskOptions, TaskStatus,
 };
-use task_engine_test_harness::TestServer;
-use tokio_postgres::NoTls;
+use task_engine_test_harness::{TestServer, connect};
 
 use crate::store::{Fresh, TIMEOUT, nothing, start, task};
 
@@ -55,12 +54,6 @@ pub(crate) const PG_TABLE: &str =
     "CREATE TABLE effects (task_id bigint NOT NULL, attempt integer NOT NULL)";
 pub(crate) const SQLITE_TABLE: &str =
     "CREATE TABLE effects (task_id INTEGER NOT NULL, attempt INTEGER NOT NULL)";
-
-pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
 
 const INSERT: &str = "INSERT INTO effects VALUES ($1, $2)";
 

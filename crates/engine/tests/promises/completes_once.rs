@@ -15,9 +15,9 @@ use task_engine::{
     TaskStatus,
 };
 
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
-use crate::completes_in_transactions::{App, PG_TABLE, SQLITE_TABLE, connect, effects};
+use crate::completes_in_transactions::{App, PG_TABLE, SQLITE_TABLE, effects};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Once;

@@ -9,9 +9,8 @@ use task_engine::{
     Context, CreateError, Engine, Failure, Flow, FlowTasks, Task, TaskEngine, TaskId, TaskOptions,
     TaskStatus,
 };
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
-use crate::completes_in_transactions::connect;
 use crate::store::{Fresh, nothing, sqlite, start, task};
 
 #[derive(serde::Serialize, serde::Deserialize)]

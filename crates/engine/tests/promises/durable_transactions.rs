@@ -12,9 +12,8 @@ use task_engine::{
     Context, Engine, Failure, RetryRule, SignalStatus, StoreError, Task, TaskEngine, TaskOptions,
     TaskStatus,
 };
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
-use crate::completes_in_transactions::connect;
 use crate::store::{Fresh, nothing, sqlite, start};
 
 const INSERT: &str = "INSERT INTO stock (taken) VALUES (1)";

@@ -15,7 +15,7 @@ use task_engine::{
     Context, Engine, EngineError, Failure, Json, Missed, Overlap, Schedule, Task, TaskEngine,
     TaskStatus,
 };
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
 use crate::statements::StatementCounter;
 use crate::store::{Fresh, TIMEOUT, on_every_store, start, task};
@@ -307,8 +307,7 @@ async fn heartbeat_replaces_lost_schedule_wake_up() {
     let engine =
         TaskEngine::new(store.clone()).engine(()).instance("a").heartbeat(heartbeat.0, heartbeat.1);
     let engine = start(engine.handle(tick));
-    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     let is_up = async || {
         let ask = "SELECT count(*) FROM task_engine.idle_claimers";
         client.query_one(ask, &[]).await.unwrap().get::<_, i64>(0) == 1
@@ -338,9 +337,7 @@ async fn locked_schedule_does_not_delay_others() {
         Schedules::of(&*store).add(&often(name)).await.unwrap();
     }
     let fresh = Fresh::on(store.clone());
-    let (mut client, connection) =
-        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = connect(&url).await;
     let transaction = client.transaction().await.unwrap();
     let hold = "SELECT FROM task_engine.schedules WHERE name = 'held' FOR UPDATE";
     transaction.batch_execute(hold).await.unwrap();
@@ -411,8 +408,7 @@ async fn idle_engine_ignores_ten_thousand_schedules() {
     let store = PgStore::connect(&counter.url(&url)).await.unwrap();
     store.migrate().await.unwrap();
     Schedules::of(&*store).add(&daily("s")).await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     let many = "INSERT INTO task_engine.schedules
         (name, definition, overlap, anchor, next_at, created_at, updated_at)
       SELECT 's' || n, definition, overlap, anchor, next_at + n * interval '1 second', now(), now()

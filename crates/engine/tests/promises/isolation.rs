@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
 use task_engine::{Context, Failure, Schedule, TaskEngine, TaskOptions, TaskStatus};
-use task_engine_test_harness::TestServer;
-use tokio_postgres::NoTls;
+use task_engine_test_harness::{TestServer, connect};
 
 use crate::store::{TIMEOUT, nothing, start, task};
 
@@ -16,8 +15,7 @@ async fn store_and_client() -> (PgStore, tokio_postgres::Client) {
 async fn store_and_client_on(url: &str) -> (PgStore, tokio_postgres::Client) {
     let store = PgStore::connect(url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(url).await;
     (store, client)
 }
 

@@ -12,7 +12,7 @@ use task_engine::{
     Context, Failure, LogLevel, RetryRule, Store, Task, TaskEngine, TaskId, TaskOptions, TaskStatus,
 };
 
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 use tokio::sync::Notify;
 
 use crate::signals::Signals;
@@ -315,9 +315,7 @@ async fn unwritable_logs_do_not_delay_results() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (mut other, connection) =
-        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut other = connect(&url).await;
     let lock = other.transaction().await.unwrap();
     let logs = "LOCK TABLE task_engine.execution_logs IN ACCESS EXCLUSIVE MODE";
     lock.batch_execute(logs).await.unwrap();

@@ -13,7 +13,7 @@ use task_engine::postgres::PgStore;
 use task_engine::sqlite::{SqliteStore, rusqlite};
 use task_engine::store::rollup::RollupQuery;
 use task_engine::{Context, Engine, Failure, RetryRule, Store, TaskOptions, TaskStatus};
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, TIMEOUT, nothing, on_every_store, start, task};
@@ -176,8 +176,7 @@ async fn missing_rollups_do_not_stop_postgresql() {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     work_goes_on_without_figures(Fresh::on(store), async || {
         client.batch_execute("DROP TABLE task_engine.rollups").await.unwrap();
     })

@@ -11,7 +11,7 @@ use task_engine::sqlite::rusqlite;
 use task_engine::{
     Context, Creation, EngineError, Failure, NewTask, Refusal, Task, TaskEngine, TaskId, TaskStatus,
 };
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 use tokio::sync::Notify;
 
 use crate::store::{Fresh, on_every_store};
@@ -159,8 +159,7 @@ async fn postgres() -> (String, PgStore, tokio_postgres::Client) {
     let url = TestServer::shared().create_database().await;
     let store = PgStore::connect(&url).await.unwrap();
     store.migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     (url, store, client)
 }
 

@@ -11,7 +11,7 @@ use task_engine::sqlite::SqliteStore;
 use task_engine::{
     Engine, EngineError, Json, NewTask, StopHandle, Stopped, Store, TaskEngine, TaskId, TaskStatus,
 };
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
 /// Makes two tests of each function: one on PostgreSQL, one on SQLite.
 macro_rules! on_every_store {
@@ -69,10 +69,7 @@ impl Fresh {
 
     /// A connection to the store's server.
     pub(crate) async fn client(&self) -> tokio_postgres::Client {
-        let (client, connection) =
-            tokio_postgres::connect(&self.url, tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
+        connect(&self.url).await
     }
 
     pub(crate) fn engine(&self) -> Engine<()> {

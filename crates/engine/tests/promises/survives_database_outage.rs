@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use task_engine::postgres::PgStore;
 use task_engine::{Context, Failure, Store, TaskEngine, TaskOptions, TaskStatus};
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 use tokio::sync::Notify;
 
 use crate::signals::Signals;
@@ -94,9 +94,7 @@ async fn result_survives_refused_connections() {
     ));
     begun.notified().await;
     let name = url.rsplit('/').next().unwrap();
-    let (admin, connection) =
-        tokio_postgres::connect(&server.url("postgres"), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let admin = connect(&server.url("postgres")).await;
     let close = format!(
         "ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS false; \
          SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
@@ -136,8 +134,7 @@ async fn locked_tasks_do_not_block_others() {
     let mut tasks: Vec<_> = (0..100).map(|_| task("count", nothing()).priority(1)).collect();
     tasks.extend((0..20).map(|_| task("count", nothing())));
     store.create(&tasks).await.unwrap();
-    let (mut app, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut app = connect(&url).await;
     let forgotten = app.transaction().await.unwrap();
     let lock = "SELECT task_id FROM task_engine.waiting_tasks ORDER BY task_id LIMIT 30 FOR UPDATE";
     forgotten.query(lock, &[]).await.unwrap();

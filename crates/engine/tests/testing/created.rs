@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use task_engine::NewTask;
-use task_engine::postgres::{PgStore, Schema, tokio_postgres};
+use task_engine::postgres::{PgStore, Schema};
 use task_engine::sqlite::{create_in, rusqlite};
 use task_engine::testing::{CreatedTasks, Harness, created_in, created_in_postgres};
-use task_engine_test_harness::TestServer;
+use task_engine_test_harness::{TestServer, connect};
 
 use crate::tasks::{Again, Login, Newsletter, SendMail, engine, harness, mail, panic_of};
 
@@ -115,9 +115,7 @@ async fn postgresql_transaction_shows_own_creations() {
     let store = PgStore::connect(&url).await.unwrap();
     let harness = Harness::on(store, engine).await;
     harness.tasks().create(mail("before")).await.unwrap();
-    let (mut client, connection) =
-        tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = connect(&url).await;
     let schema = Schema::default();
     assert!(created_in_postgres::<SendMail>(&schema, &client).await.is_empty());
     let mut transaction = client.transaction().await.unwrap();

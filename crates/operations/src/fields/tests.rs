@@ -15,7 +15,8 @@ fn errors_have_a_pointer() {
         (r#"{"class":"a","priority":99999999999}"#, "/priority", "a whole number"),
         (r#"{"class":"a","priority":"5"}"#, "/priority", "found a string"),
     ] {
-        let read = Object::of_text(text, &["class", "priority"]).and_then(|object| {
+        let read = parse(text).and_then(|value| {
+            let object = Object::read(value, String::new(), &["class", "priority"])?;
             object.required_text("class")?;
             object.whole::<i32>("priority", "a whole number")
         });

@@ -7,7 +7,7 @@ fn tokens_are_distinct_snake_case() {
         let token = outcome.as_str();
         assert!(token.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{token}");
         assert!(seen.insert(token), "{token}");
-        assert_eq!(OperationOutcome::from_token(token), Some(*outcome));
+        assert_eq!(OperationOutcome::from_token(token), Some(outcome));
         assert!(!outcome.text().ends_with('.'), "{token}");
     }
 }

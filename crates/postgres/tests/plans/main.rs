@@ -9,8 +9,8 @@ mod readers;
 mod views;
 
 use task_engine_postgres::PgStore;
-use task_engine_test_harness::TestServer;
-use tokio_postgres::{Client, NoTls};
+use task_engine_test_harness::{TestServer, connect};
+use tokio_postgres::Client;
 
 /// The settings of `connection.rs`, which are set on every connection.
 const SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; \
@@ -19,8 +19,7 @@ const SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; \
 async fn tables() -> Client {
     let url = TestServer::shared().create_database().await;
     PgStore::connect(&url).await.unwrap().migrate().await.unwrap();
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = connect(&url).await;
     client.batch_execute(SETTINGS).await.unwrap();
     client
 }

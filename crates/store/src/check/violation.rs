@@ -27,16 +27,7 @@ macro_rules! kinds {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ViolationKind { $($(#[$doc])* $name,)* }
 
-        impl ViolationKind {
-            /// All kinds.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Returns the token.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $token,)* }
-            }
-        }
+        task_engine_core::enum_tokens!(ViolationKind { $($name = $token),* });
     };
 }
 
@@ -85,12 +76,6 @@ kinds! {
 }
 
 impl ViolationKind {
-    /// Returns the kind of this token.
-    #[must_use]
-    pub fn from_token(token: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.as_str() == token)
-    }
-
     /// Returns a violation of this kind.
     pub fn violation(self, message: impl Into<String>) -> Violation {
         Violation { kind: self, message: message.into() }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use task_engine_core::json::Json;
@@ -31,9 +31,8 @@ const FIELDS: [(&str, &str, &str); 5] = [
 pub(crate) async fn page(
     State(app): State<App>,
     viewer: Viewer,
-    query: RawQuery,
+    fields: FormFields,
 ) -> Result<Markup, ApiError> {
-    let fields = FormFields::of_query(&query);
     let now = app.cache.now().await?.stats.at;
     let filter = filter(&app, &fields, now)?;
     let entries = app.store.audit_page(&filter).await?;
@@ -118,28 +117,21 @@ fn table(app: &App, entries: &[AuditEntry], now: Timestamp) -> Markup {
     // An action has two entries, before and after; they are shown as one line.
     let answered: HashSet<i64> = entries.iter().filter_map(|entry| entry.of).collect();
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Time"), Text("Actor"), Text("Action"), Text("Target"), Text("Outcome"),
-                        Text("Reason"),
-                    ]))
-                } }
-                tbody {
-                    @for entry in entries.iter().filter(|entry| !answered.contains(&entry.id)) {
-                        tr data-key=(entry.id) {
-                            td .nowrap { (parts::time(app, entry.at, now)) }
-                            td data-label="by" { (entry.actor) }
-                            td { code { (entry.action) } }
-                            td .target { (entry.target) }
-                            td { (outcome(entry)) }
-                            td data-label="reason" { (entry.reason.as_deref().unwrap_or("–")) }
-                        }
-                    }
+        (parts::table(&[
+            Text("Time"), Text("Actor"), Text("Action"), Text("Target"), Text("Outcome"),
+            Text("Reason"),
+        ], &html! {
+            @for entry in entries.iter().filter(|entry| !answered.contains(&entry.id)) {
+                tr data-key=(entry.id) {
+                    td .nowrap { (parts::time(app, entry.at, now)) }
+                    td data-label="by" { (entry.actor) }
+                    td { code { (entry.action) } }
+                    td .target { (entry.target) }
+                    td { (outcome(entry)) }
+                    td data-label="reason" { (entry.reason.as_deref().unwrap_or("–")) }
                 }
             }
-        }
+        }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod group;
 
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use task_engine_core::ParseError;
 use task_engine_core::display::{brief, count, count_text};
@@ -58,8 +58,12 @@ impl ErrorsQuery {
     }
 }
 
-async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<Markup, ApiError> {
-    let query = ErrorsQuery::read(&FormFields::of_query(&raw))?;
+async fn page(
+    State(app): State<App>,
+    viewer: Viewer,
+    fields: FormFields,
+) -> Result<Markup, ApiError> {
+    let query = ErrorsQuery::read(&fields)?;
     let failures = query.find(&app).await?;
     let groups = failures.groups();
     let main = html! {

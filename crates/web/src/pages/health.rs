@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::layout::{self, Viewer};
 use crate::parts;
+use crate::parts::Heading::Text;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct HealthQuery {
@@ -87,24 +88,15 @@ fn table(checks: &[Check]) -> Markup {
     let mut sorted: Vec<&Check> = checks.iter().collect();
     sorted.sort_by_key(|check| std::cmp::Reverse(check.verdict));
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    th scope="col" { "Verdict" }
-                    th scope="col" { "Check" }
-                    th scope="col" { "Finding and remedy" }
-                } }
-                tbody {
-                    @for check in sorted {
-                        tr data-key=(check.name) {
-                            td { (verdict(check.verdict)) }
-                            td .nowrap { (check.title()) }
-                            td { (check.message) @if let Some(remedy) = &check.remedy { (remedy_block(remedy)) } }
-                        }
-                    }
+        (parts::table(&[Text("Verdict"), Text("Check"), Text("Finding and remedy")], &html! {
+            @for check in sorted {
+                tr data-key=(check.name) {
+                    td { (verdict(check.verdict)) }
+                    td .nowrap { (check.title()) }
+                    td { (check.message) @if let Some(remedy) = &check.remedy { (remedy_block(remedy)) } }
                 }
             }
-        }
+        }))
     }
 }
 

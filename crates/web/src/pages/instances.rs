@@ -83,17 +83,10 @@ fn recover(app: &App, viewer: &Viewer, name: &str) -> Markup {
 
 fn table(app: &App, now: &LiveState) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Instance"), Text("State"), Text("Heartbeat"), Number("Busy"),
-                        Text("Takes"), Text("Doing"),
-                    ]))
-                } }
-                tbody { @for engine in shown(&now.engines) { (row(app, now, engine)) } }
-            }
-        }
+        (parts::table(&[
+            Text("Instance"), Text("State"), Text("Heartbeat"), Number("Busy"),
+            Text("Takes"), Text("Doing"),
+        ], &html! { @for engine in shown(&now.engines) { (row(app, now, engine)) } }))
         @if now.engines.len() > ROWS_MAX {
             p .soft .last { "These are " (ROWS_MAX) " of " (now.engines.len()) " engines, live ones first. "
                 code { "task-engine instances" } " lists all." }

@@ -1,6 +1,6 @@
 //! The form that creates a task.
 
-use axum::extract::{RawForm, RawQuery, State};
+use axum::extract::{RawForm, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
@@ -28,8 +28,12 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 }
 
 /// The query fills the fields: for links to a similar task.
-async fn page(State(app): State<App>, viewer: Viewer, query: RawQuery) -> Result<Markup, ApiError> {
-    form(&app, &viewer, &FormFields::of_query(&query), None).await
+async fn page(
+    State(app): State<App>,
+    viewer: Viewer,
+    fields: FormFields,
+) -> Result<Markup, ApiError> {
+    form(&app, &viewer, &fields, None).await
 }
 
 async fn create(

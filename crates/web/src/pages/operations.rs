@@ -1,7 +1,8 @@
 //! The forms of operations. Each performs one and returns to its page, which shows
 //! the outcome from the audit.
 
-use axum::extract::{RawForm, RawQuery, State};
+use axum::extract::rejection::RawFormRejection;
+use axum::extract::{FromRequest, RawForm, Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use task_engine_core::ParseError;
 use task_engine_core::filter::Filter;
@@ -14,20 +15,21 @@ use crate::error::ApiError;
 use crate::operation::{NamedOperation, perform};
 use crate::routes::Routes;
 
-/// The fields of a form, in order; some may come several times.
+/// The fields of a form, or of the query of an address, in order; some may come several times.
 #[derive(Debug, Default)]
 pub(crate) struct FormFields(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequest<S> for FormFields {
+    type Rejection = RawFormRejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self::read(&RawForm::from_request(request, state).await?))
+    }
+}
 
 impl FormFields {
     pub(crate) fn read(RawForm(bytes): &RawForm) -> Self {
         let pairs = form_urlencoded::parse(bytes);
-        Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
-    }
-
-    /// The parameters of an address.
-    pub(crate) fn of_query(RawQuery(query): &RawQuery) -> Self {
-        let query = query.as_deref().unwrap_or_default();
-        let pairs = form_urlencoded::parse(query.as_bytes());
         Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
@@ -97,8 +99,8 @@ pub(crate) fn routes(mut routes: Routes) -> Routes {
         ("/operations/rerun", TaskOperation::Rerun),
         ("/operations/delete", TaskOperation::Delete),
     ] {
-        let change = move |app: State<App>, actor: Actor, form: RawForm| {
-            change_tasks(app, actor, form, operation)
+        let change = move |app: State<App>, actor: Actor, fields: FormFields| {
+            change_tasks(app, actor, fields, operation)
         };
         routes = routes.post(path, operation.needs(), change);
     }
@@ -112,8 +114,8 @@ pub(crate) fn routes(mut routes: Routes) -> Routes {
         ("/operations/remove-schedule", NamedOperation::RemoveSchedule),
         ("/operations/revoke-token", NamedOperation::RevokeToken),
     ] {
-        let change = move |app: State<App>, actor: Actor, form: RawForm| {
-            change_named(app, actor, form, operation)
+        let change = move |app: State<App>, actor: Actor, fields: FormFields| {
+            change_named(app, actor, fields, operation)
         };
         routes = routes.post(path, operation.needs(), change);
     }
@@ -123,10 +125,9 @@ pub(crate) fn routes(mut routes: Routes) -> Routes {
 async fn change_tasks(
     State(app): State<App>,
     actor: Actor,
-    form: RawForm,
+    fields: FormFields,
     operation: TaskOperation,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
     let selection = fields.selection(&app)?;
     perform_and_return(&app, &actor, &fields, |operator| async move {
         operator.change_tasks(operation, &selection).await
@@ -137,10 +138,9 @@ async fn change_tasks(
 async fn change_named(
     State(app): State<App>,
     actor: Actor,
-    form: RawForm,
+    fields: FormFields,
     operation: NamedOperation,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
     let name = fields.name()?.to_owned();
     // The user types the name of a queue to pause. All other names come from a page.
     let name = if operation == NamedOperation::PauseQueue { name.trim().to_owned() } else { name };

@@ -70,19 +70,12 @@ async fn forecast(app: &App, now: &LiveState) -> Result<Markup, ApiError> {
 
 fn table(app: &App, viewer: &Viewer, now: &LiveState) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Queue"), Number("Backlog"), Number("Scheduled"), Number("Running"),
-                        Number("Queue latency"), Text("Workers"), Text("State"), Hidden("Actions"),
-                    ]))
-                } }
-                tbody {
-                    @for queue in now.stats.queues.iter().take(ROWS_MAX) { (row(app, viewer, now, queue)) }
-                }
-            }
-        }
+        (parts::table(&[
+            Text("Queue"), Number("Backlog"), Number("Scheduled"), Number("Running"),
+            Number("Queue latency"), Text("Workers"), Text("State"), Hidden("Actions"),
+        ], &html! {
+            @for queue in now.stats.queues.iter().take(ROWS_MAX) { (row(app, viewer, now, queue)) }
+        }))
         @if now.stats.queues.len() > ROWS_MAX {
             p .soft .last { "These are " (ROWS_MAX) " of " (now.stats.queues.len()) " queues. "
                 code { "task-engine queues" } " lists all." }

@@ -11,7 +11,7 @@ mod logs;
 mod reveal;
 mod steps;
 
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
@@ -54,11 +54,10 @@ async fn page(
     State(app): State<App>,
     viewer: Viewer,
     Path(id): Path<String>,
-    query: RawQuery,
     headers: HeaderMap,
+    fields: FormFields,
 ) -> Result<Markup, ApiError> {
     let id = id_of(&id)?;
-    let fields = FormFields::of_query(&query);
     let (why, redacted) = app.why(id).await?;
     let task = &redacted.task;
     let (flow, own) = flow::read(&app, task).await?;

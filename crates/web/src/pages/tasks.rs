@@ -5,7 +5,7 @@ mod suggest;
 mod table;
 
 use axum::Json;
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
@@ -47,8 +47,12 @@ struct TasksQuery {
     before: Option<TaskId>,
 }
 
-async fn page(State(app): State<App>, viewer: Viewer, raw: RawQuery) -> Result<Response, ApiError> {
-    let query = TasksQuery::read(&app, &FormFields::of_query(&raw))?;
+async fn page(
+    State(app): State<App>,
+    viewer: Viewer,
+    fields: FormFields,
+) -> Result<Response, ApiError> {
+    let query = TasksQuery::read(&app, &fields)?;
     let now = app.cache.now().await?;
     let found = match &query.filter {
         Ok(filter) => {
@@ -283,8 +287,10 @@ pub(crate) fn preview_address(
     app.path(&format!("/tasks/preview?operation={operation}&filter={filter}&back={back}"))
 }
 
-async fn suggestions(State(app): State<App>, raw: RawQuery) -> Result<Json<Suggestions>, ApiError> {
-    let fields = FormFields::of_query(&raw);
+async fn suggestions(
+    State(app): State<App>,
+    fields: FormFields,
+) -> Result<Json<Suggestions>, ApiError> {
     let text = fields.all("text").next().unwrap_or_default();
     let at = fields.get("at").and_then(|at| at.parse().ok()).unwrap_or(usize::MAX);
     let known = KnownNames::of(&*app.cache.now().await?);

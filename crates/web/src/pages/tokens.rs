@@ -36,33 +36,26 @@ pub(crate) async fn page(State(app): State<App>, viewer: Viewer) -> Result<Marku
 
 fn table(app: &App, viewer: &Viewer, tokens: &[TokenRow], now: Timestamp) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Name"), Text("Role"), Text("State"), Text("Created"), Text("Expires"),
-                        Text("Last used"), Hidden("Actions"),
-                    ]))
-                } }
-                tbody {
-                    @for token in tokens {
-                        tr data-key=(token.id) {
-                            td { (token.name) }
-                            td data-label="role" { (token.role) }
-                            td { (state(token, now)) }
-                            td data-label="created" { (parts::time(app, token.created_at, now)) }
-                            td data-label="expires" {
-                                @match token.expires_at { Some(at) => (parts::time(app, at, now)), None => "never" }
-                            }
-                            td data-label="last used" {
-                                @match token.last_used_at { Some(at) => (parts::time(app, at, now)), None => "never" }
-                            }
-                            td .actions { @if token.revoked_at.is_none() { (revoke(viewer, token).show(app)) } }
-                        }
+        (parts::table(&[
+            Text("Name"), Text("Role"), Text("State"), Text("Created"), Text("Expires"),
+            Text("Last used"), Hidden("Actions"),
+        ], &html! {
+            @for token in tokens {
+                tr data-key=(token.id) {
+                    td { (token.name) }
+                    td data-label="role" { (token.role) }
+                    td { (state(token, now)) }
+                    td data-label="created" { (parts::time(app, token.created_at, now)) }
+                    td data-label="expires" {
+                        @match token.expires_at { Some(at) => (parts::time(app, at, now)), None => "never" }
                     }
+                    td data-label="last used" {
+                        @match token.last_used_at { Some(at) => (parts::time(app, at, now)), None => "never" }
+                    }
+                    td .actions { @if token.revoked_at.is_none() { (revoke(viewer, token).show(app)) } }
                 }
             }
-        }
+        }))
     }
 }
 

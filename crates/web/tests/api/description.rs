@@ -153,7 +153,7 @@ async fn enums_list_every_token() {
         ("/tasks/items/properties/outcome", tokens(creations)),
         ("/entries/items/properties/outcome", tokens(AuditOutcome::ALL)),
         ("/checks/items/properties/name", tokens(CHECK_NAMES.to_vec())),
-        ("/counts/propertyNames", tokens(OperationOutcome::ALL)),
+        ("/counts/propertyNames", tokens(&OperationOutcome::ALL[..])),
         ("/TaskStatus", tokens(TaskStatus::ALL)),
         ("/ends_task", tokens(TaskStatus::ALL)),
         ("/on_conflict", tokens(OnConflict::ALL.map(OnConflict::as_str))),

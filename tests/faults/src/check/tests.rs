@@ -267,7 +267,7 @@ fn dependent(condition: &str, began: i64, executions: Vec<ExecutionRecord>) -> E
     let mut evidence = sound();
     let mut other = task(&mut evidence).clone();
     other.id = 2;
-    let condition = DependencyCondition::from_name(condition).unwrap();
+    let condition = DependencyCondition::from_token(condition).unwrap();
     other.dependencies = vec![DependencyRecord { on: 1, condition }];
     other.status = executions.last().unwrap().ends_task.unwrap();
     for (one, began) in executions.iter().zip((began..).step_by(100)) {

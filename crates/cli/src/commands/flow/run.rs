@@ -20,7 +20,6 @@ use task_engine_operations::flows::{self, FlowReport};
 use super::file::FlowFile;
 use super::list::progress;
 use crate::console::{Console, quoted};
-use crate::database::OpenMode;
 use crate::error::CliError;
 use crate::escape::{escape, summary};
 use crate::executables::{self, ConfigPurpose};
@@ -84,14 +83,7 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     // The file is checked before the database is opened.
     let file = read(console, &args.file)?;
     let mut flow = definition(&file, args.correlation.as_deref())?;
-    let access = if args.no_migrate { OpenMode::MustExist } else { OpenMode::CreateIfMissing };
-    let store = console.database()?.open(access).await?;
-    console.message(format_args!("Database: {}", store.location()));
-    if !args.no_migrate {
-        for applied in store.migrate().await? {
-            console.message(format_args!("Applied migration {applied}"));
-        }
-    }
+    let store = console.open_to_create(args.no_migrate).await?;
     let engines = store.instances(None).await?;
     let secrets = Secrets::of(&engines);
     for task in &flow.tasks {

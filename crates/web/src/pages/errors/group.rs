@@ -1,7 +1,7 @@
 //! One error group: an example, its tasks and actions. One task is retried as a
 //! trial, then the rest.
 
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Path, State};
 use maud::{Markup, html};
 use task_engine_core::display::{brief, count};
 use task_engine_core::filter::FoundTask;
@@ -25,12 +25,11 @@ pub(super) async fn page(
     State(app): State<App>,
     viewer: Viewer,
     Path(key): Path<String>,
-    raw: RawQuery,
+    fields: FormFields,
 ) -> Result<Markup, ApiError> {
     if key.len() != 16 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(ApiError::not_found("No such error group."));
     }
-    let fields = FormFields::of_query(&raw);
     let query = ErrorsQuery::read(&fields)?;
     let trial = trial(&app, &fields).await?;
     let failures = query.find(&app).await?;

@@ -241,16 +241,9 @@ fn notes(app: &App, flow: &FlowDetails, graph: &Graph) -> Markup {
 /// The nodes as a table: for screen readers, and for narrow windows.
 pub(super) fn table(app: &App, flow: &FlowDetails, graph: &Graph, now: Timestamp) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Number("Task"), Text("Name"), Text("Class"), Text("State"), Text("After"), Text("Changed"),
-                    ]))
-                } }
-                tbody { @for node in &graph.nodes { (row(app, flow, node, now)) } }
-            }
-        }
+        (parts::table(&[
+            Number("Task"), Text("Name"), Text("Class"), Text("State"), Text("After"), Text("Changed"),
+        ], &html! { @for node in &graph.nodes { (row(app, flow, node, now)) } }))
     }
 }
 

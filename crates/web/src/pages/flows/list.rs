@@ -62,16 +62,9 @@ pub(crate) async fn page(
 
 fn table(app: &App, flows: &[FlowSummary], now: Timestamp) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Flow"), Text("State"), Text("Progress"), Text("Created"),
-                    ]))
-                } }
-                tbody { @for flow in flows { (row(app, flow, now)) } }
-            }
-        }
+        (parts::table(&[
+            Text("Flow"), Text("State"), Text("Progress"), Text("Created"),
+        ], &html! { @for flow in flows { (row(app, flow, now)) } }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Forms to set a limit, to clear it and to open a key.
 
-use axum::extract::{RawForm, State};
+use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use task_engine_core::display::rate_text;
@@ -120,9 +120,8 @@ pub(super) fn open_button(app: &App, viewer: &Viewer, name: &str, key: &str) -> 
 pub(super) async fn set(
     State(app): State<App>,
     actor: Actor,
-    form: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
     let name = fields.name()?.trim().to_owned();
     let target = match fields.get("target") {
         Some("class") => Some(LimitTarget::Class(fields.need("of")?.to_owned())),
@@ -165,9 +164,8 @@ fn options(fields: &FormFields) -> Result<LimitOptions, ApiError> {
 pub(super) async fn open(
     State(app): State<App>,
     actor: Actor,
-    form: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
     let name = fields.name()?.to_owned();
     let key = fields.all("key").next().unwrap_or_default().to_owned();
     perform_and_return(&app, &actor, &fields, |operator| async move {

@@ -56,17 +56,10 @@ pub(crate) async fn page(
 
 fn table(app: &App, limits: &[LimitSummary], now: Timestamp) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Limit"), Text("Applies to"), Text("Key"), Number("Max"), Text("Rate"),
-                        Number("Running"), Number("Blocked"), Number("Closed keys"), Text("Set by"),
-                    ]))
-                } }
-                tbody { @for limit in limits.iter().take(ROWS_MAX) { (row(app, limit, now)) } }
-            }
-        }
+        (parts::table(&[
+            Text("Limit"), Text("Applies to"), Text("Key"), Number("Max"), Text("Rate"),
+            Number("Running"), Number("Blocked"), Number("Closed keys"), Text("Set by"),
+        ], &html! { @for limit in limits.iter().take(ROWS_MAX) { (row(app, limit, now)) } }))
         @if limits.len() > ROWS_MAX {
             p .soft .last { "These are " (ROWS_MAX) " of " (limits.len()) " limits. "
                 code { "task-engine limits" } " lists all." }

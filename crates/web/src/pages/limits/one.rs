@@ -99,21 +99,14 @@ fn keys(app: &App, viewer: &Viewer, details: &LimitDetails) -> Markup {
     }
     let name = &details.summary.row.limit.name;
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Key"), Number("Running"), Text("Held by"), Number("Blocked"),
-                        Text("Oldest blocked"), Text("Next start"), Hidden("Actions"),
-                    ]))
-                } }
-                tbody {
-                    @for key in details.keys.iter().take(KEYS_MAX) {
-                        (row(app, viewer, name, key, details.at))
-                    }
-                }
+        (parts::table(&[
+            Text("Key"), Number("Running"), Text("Held by"), Number("Blocked"),
+            Text("Oldest blocked"), Text("Next start"), Hidden("Actions"),
+        ], &html! {
+            @for key in details.keys.iter().take(KEYS_MAX) {
+                (row(app, viewer, name, key, details.at))
             }
-        }
+        }))
         @if details.keys.len() > KEYS_MAX || details.and_more {
             p .soft .last {
                 "These are the keys with the most blocked tasks. "

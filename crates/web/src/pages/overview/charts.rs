@@ -170,27 +170,20 @@ fn classes(app: &App, series: &Series) -> Markup {
     html! {
         section .card {
             h3 .title { "Busiest classes" }
-            div .scroll {
-                table .stack {
-                    thead { tr {
-                        (parts::headings(&[
-                            Text("Class"), Number("Ended"), Number("Failed"), Number("p50"),
-                            Number("p95"),
-                        ]))
-                    } }
-                    tbody {
-                        @for class in series.classes.iter().take(CLASSES_SHOWN) {
-                            tr data-key={ "class-" (class.class) } {
-                                td { (link(app, class, None)) }
-                                td .number data-label="ended" { (thousands(class.ended())) }
-                                td .number data-label="failed" { (thousands(class.failed)) }
-                                td .number data-label="p50" { (quantile(&class.run, 50)) }
-                                td .number data-label="p95" { (quantile(&class.run, 95)) }
-                            }
-                        }
+            (parts::table(&[
+                Text("Class"), Number("Ended"), Number("Failed"), Number("p50"),
+                Number("p95"),
+            ], &html! {
+                @for class in series.classes.iter().take(CLASSES_SHOWN) {
+                    tr data-key={ "class-" (class.class) } {
+                        td { (link(app, class, None)) }
+                        td .number data-label="ended" { (thousands(class.ended())) }
+                        td .number data-label="failed" { (thousands(class.failed)) }
+                        td .number data-label="p50" { (quantile(&class.run, 50)) }
+                        td .number data-label="p95" { (quantile(&class.run, 95)) }
                     }
                 }
-            }
+            }))
         }
     }
 }

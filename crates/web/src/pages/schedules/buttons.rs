@@ -1,6 +1,6 @@
 //! Operations on a stored schedule.
 
-use axum::extract::{RawForm, State};
+use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use task_engine_core::schedule::row::ScheduleRow;
@@ -85,9 +85,8 @@ fn remove_form(name: &str) -> ReasonForm<'_> {
 pub(crate) async fn run(
     State(app): State<App>,
     actor: Actor,
-    form: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
     let name = fields.name()?.to_owned();
     let once = fields.get("once").map(|once| unique(&form_key(once), 0));
     perform_and_return(&app, &actor, &fields, |operator| async move {

@@ -67,17 +67,10 @@ pub(crate) async fn page(
 
 fn table(app: &App, viewer: &Viewer, rows: &[ScheduleRow], now: Timestamp) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead { tr {
-                    (parts::headings(&[
-                        Text("Schedule"), Text("When"), Text("Class"), Text("Next"), Text("Last"),
-                        Text("State"), Hidden("Actions"),
-                    ]))
-                } }
-                tbody { @for row in rows { (line(app, viewer, row, now)) } }
-            }
-        }
+        (parts::table(&[
+            Text("Schedule"), Text("When"), Text("Class"), Text("Next"), Text("Last"),
+            Text("State"), Hidden("Actions"),
+        ], &html! { @for row in rows { (line(app, viewer, row, now)) } }))
     }
 }
 

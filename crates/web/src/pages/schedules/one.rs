@@ -135,32 +135,25 @@ fn history(app: &App, lines: &[HistoryLine], now: Timestamp) -> Markup {
     html! {
         @if lines.is_empty() { p .soft { "Nothing yet." } }
         @else {
-            div .scroll {
-                table .stack {
-                    thead { tr {
-                        (parts::headings(&[
-                            Text("Time"), Text("Event"), Text("Task"), Text("Details"),
-                            Text("Exact time"),
-                        ]))
-                    } }
-                    tbody {
-                        @for line in lines {
-                            tr data-key={ (line.what) " " (line.at) } {
-                                td { (parts::time(app, line.at, now)) }
-                                td data-label="event" { (line.what) }
-                                td data-label="task" {
-                                    @if let Some(id) = line.task_id { (parts::task_link(app, id)) }
-                                }
-                                td data-label="details" { (line.detail) }
-                                td .soft {
-                                    (parts::exact(app, line.at))
-                                    @if let Some(until) = line.until { " – " (parts::exact(app, until)) }
-                                }
-                            }
+            (parts::table(&[
+                Text("Time"), Text("Event"), Text("Task"), Text("Details"),
+                Text("Exact time"),
+            ], &html! {
+                @for line in lines {
+                    tr data-key={ (line.what) " " (line.at) } {
+                        td { (parts::time(app, line.at, now)) }
+                        td data-label="event" { (line.what) }
+                        td data-label="task" {
+                            @if let Some(id) = line.task_id { (parts::task_link(app, id)) }
+                        }
+                        td data-label="details" { (line.detail) }
+                        td .soft {
+                            (parts::exact(app, line.at))
+                            @if let Some(until) = line.until { " – " (parts::exact(app, until)) }
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Forms to add and to change a schedule.
 
-use axum::extract::{Query, RawForm, State};
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
@@ -99,9 +99,8 @@ async fn stored_schedule(app: &App, name: &str) -> Result<StoredSchedule, ApiErr
 pub(crate) async fn add(
     State(app): State<App>,
     viewer: Viewer,
-    raw: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&raw);
     write(&app, &viewer, &fields, EditedSchedule::New).await
 }
 
@@ -109,10 +108,9 @@ pub(crate) async fn set(
     State(app): State<App>,
     viewer: Viewer,
     Query(ScheduleQuery { name }): Query<ScheduleQuery>,
-    raw: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
     let old = stored_schedule(&app, &name).await?;
-    let fields = FormFields::read(&raw);
     write(&app, &viewer, &fields, EditedSchedule::Existing(Box::new(old))).await
 }
 

@@ -1,6 +1,6 @@
 //! The form that edits a waiting task.
 
-use axum::extract::{Path, RawForm, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
@@ -34,9 +34,8 @@ pub(super) async fn edit(
     State(app): State<App>,
     viewer: Viewer,
     actor: Actor,
-    body: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&body);
     let id = id_of(fields.need("id")?)?;
     let task = task(&app, id).await?;
     let now = app.cache.now().await?.stats.at;

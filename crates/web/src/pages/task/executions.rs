@@ -13,25 +13,16 @@ use crate::parts::Heading::{Number, Text};
 /// `horizon`: later times of a next attempt are not shown.
 pub(super) fn table(app: &App, task: &TaskDetails, now: Timestamp, horizon: Timestamp) -> Markup {
     html! {
-        div .scroll {
-            table .stack {
-                thead {
-                    tr {
-                        (parts::headings(&[
-                            Number("Attempt"), Text("Status"), Text("Engine"), Text("Started"),
-                            Number("Ran"), Text("Result or error"),
-                        ]))
-                    }
-                }
-                tbody {
-                    @for (at, execution) in task.executions.iter().enumerate() {
-                        // A signal or the end of child tasks resumes a task before its time.
-                        @let resumed = at + 1 < task.executions.len();
-                        (row(app, task, execution, now, if resumed { now } else { horizon }))
-                    }
-                }
+        (parts::table(&[
+            Number("Attempt"), Text("Status"), Text("Engine"), Text("Started"),
+            Number("Ran"), Text("Result or error"),
+        ], &html! {
+            @for (at, execution) in task.executions.iter().enumerate() {
+                // A signal or the end of child tasks resumes a task before its time.
+                @let resumed = at + 1 < task.executions.len();
+                (row(app, task, execution, now, if resumed { now } else { horizon }))
             }
-        }
+        }))
     }
 }
 

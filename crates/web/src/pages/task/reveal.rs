@@ -1,6 +1,6 @@
 //! Shows the secret parameters of a task to an admin. Each view is audited.
 
-use axum::extract::{RawForm, State};
+use axum::extract::State;
 use maud::{Markup, html};
 
 use super::{ApiError, App, Viewer, id_of};
@@ -11,9 +11,8 @@ use crate::{layout, parts};
 pub(super) async fn reveal(
     State(app): State<App>,
     viewer: Viewer,
-    form: RawForm,
+    fields: FormFields,
 ) -> Result<Markup, ApiError> {
-    let fields = FormFields::read(&form);
     let id = id_of(fields.need("ids")?)?;
     perform(&app, &viewer.actor, fields.get("reason"), |operator| async move {
         operator.reveal(id).await

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use task_engine_core::display::{capitalize, count};
 use task_engine_core::queue::REASON_BYTES_MAX;
@@ -22,9 +22,8 @@ const TIMEOUT: Duration = Duration::from_millis(250);
 pub(super) async fn page(
     State(app): State<App>,
     viewer: Viewer,
-    query: RawQuery,
+    fields: FormFields,
 ) -> Result<Markup, ApiError> {
-    let fields = FormFields::of_query(&query);
     let operation = operation(&fields)?;
     if !viewer.may(operation.needs()) {
         return Err(ApiError::forbidden(format!(
@@ -70,7 +69,7 @@ pub(super) async fn page(
 
 fn operation(fields: &FormFields) -> Result<TaskOperation, ApiError> {
     let name = fields.need("operation")?;
-    TaskOperation::named(name).ok_or_else(|| {
+    TaskOperation::from_token(name).ok_or_else(|| {
         let all: Vec<_> = TaskOperation::ALL.into_iter().map(TaskOperation::as_str).collect();
         ApiError::field(
             "/operation",

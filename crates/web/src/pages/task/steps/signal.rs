@@ -1,6 +1,6 @@
 //! The form that sends a signal to a task.
 
-use axum::extract::{RawForm, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
@@ -19,9 +19,8 @@ pub(in crate::pages::task) async fn send(
     State(app): State<App>,
     viewer: Viewer,
     actor: Actor,
-    body: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&body);
     let id = id_of(fields.need("id")?)?;
     let name = fields.name()?;
     let text = fields.get("payload").unwrap_or_default();

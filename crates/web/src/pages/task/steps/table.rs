@@ -1,6 +1,6 @@
 //! The steps of a task as a table.
 
-use axum::extract::{RawForm, State};
+use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use task_engine_core::display::{StepEntry, StepState, count};
@@ -29,9 +29,8 @@ const CHILDREN_MAX: usize = 10;
 pub(in crate::pages::task) async fn rerun(
     State(app): State<App>,
     actor: Actor,
-    form: RawForm,
+    fields: FormFields,
 ) -> Result<Response, ApiError> {
-    let fields = FormFields::read(&form);
     let id = id_of(fields.need("ids")?)?;
     let from = fields.name()?.to_owned();
     perform_and_return(&app, &actor, &fields, |operator| async move {
