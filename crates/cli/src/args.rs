@@ -166,7 +166,7 @@ pub(crate) const FILTERS: &str = r#"Filters:
     created>2026-12-24               later than this time
     'started<2026-12-24T03:10:00Z' 'ended>2026-12-24T03:00:00Z'
                                      ran between the two, by the last attempt
-    priority>=5 id>=100 attempts>3   also retries
+    priority>=5 id>=100 attempts>3   also retries, parent=17 (created by task 17)
     params.user.id=42                a field of the parameters; also context.…
   A shell needs single quotes around a term with < or > or spaces: 'created>now-2h'."#;
 

@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | `status` | `=` `!=` | `waiting`, `running`, `stopped` (or `succeeded`), `failed`, `cancelled` |
 //! | `class` `queue` `instance` `correlation` `error` | `=` `!=` `~` `!~` | a text; `~` finds it anywhere inside, in either case |
-//! | `id` `priority` `attempts` `retries` | `=` `!=` `>` `>=` `<` `<=` | a whole number |
+//! | `id` `parent` `priority` `attempts` `retries` | `=` `!=` `>` `>=` `<` `<=` | a whole number |
 //! | `created` `updated` `due` `started` `ended` | `>` `>=` `<` `<=` | a point in time: `2026-12-24`, `"2026-12-24 18:00"`, `2026-12-24T18:00:00Z`, `now`, `now-2h`, `now+10m`. `>` is later, `<` is earlier: `created>now-2h` was created within the last two hours |
 //! | `params.…` `context.…` | all of them | the path of a field, and its value |
 //!
@@ -69,6 +69,7 @@ pub enum FilterField {
     Queue,
     Instance,
     Correlation,
+    Parent,
     Error,
     Priority,
     Attempts,
@@ -132,6 +133,8 @@ pub struct FoundTask {
     pub row: TaskRow,
     /// The id that all tasks of its flow share.
     pub correlation_id: String,
+    /// The task that created it, if one did.
+    pub parent_id: Option<TaskId>,
     /// Its parameters; empty if the filter did not ask.
     pub parameters: Json,
     /// Its context; empty if the filter did not ask.
@@ -321,10 +324,11 @@ impl Term {
     fn holds(&self, task: &FoundTask, now: Timestamp) -> bool {
         let row = &task.row;
         match &self.field {
-            FilterField::Id => self.number(row.id.0),
-            FilterField::Priority => self.number(row.priority.into()),
-            FilterField::Attempts => self.number(row.attempts.into()),
-            FilterField::Retries => self.number(row.retry_number.into()),
+            FilterField::Id => self.number(Some(row.id.0)),
+            FilterField::Parent => self.number(task.parent_id.map(|id| id.0)),
+            FilterField::Priority => self.number(Some(row.priority.into())),
+            FilterField::Attempts => self.number(Some(row.attempts.into())),
+            FilterField::Retries => self.number(Some(row.retry_number.into())),
             FilterField::Status => self.any(|value| *value == Value::Status(row.status)),
             FilterField::Class => self.text(Some(&row.class)),
             FilterField::Queue => self.text(Some(&row.queue)),
@@ -347,9 +351,9 @@ impl Term {
         self.values.iter().any(is) != negated
     }
 
-    fn number(&self, found: i64) -> bool {
-        self.any(|value| match value {
-            Value::Number(wanted) => self.operator.compares(found.cmp(wanted)),
+    fn number(&self, found: Option<i64>) -> bool {
+        self.any(|value| match (found, value) {
+            (Some(found), Value::Number(wanted)) => self.operator.compares(found.cmp(wanted)),
             _ => false,
         })
     }

@@ -22,7 +22,7 @@ const SEEDS: [&str; 12] = [
     "started<2026-12-24T03:00:00Z ended>2026-12-24T02:00:00Z",
     "params.user.id=42 context.correlation_id~order-17 id>=100",
     r"error~a\ b\,c\u{1b}\n\t",
-    "id=1,2,3 attempts>0 retries<=3 instance!=web-1 queue!~mail",
+    "id=1,2,3 parent>=7 attempts>0 retries<=3 instance!=web-1 queue!~mail",
     "created>now-7d updated<now-100y due>-1s started>5m",
     "params.a.b.c.d.e.f=1 params.0.1=true params.x!=null",
     "class=\u{202e}abc correlation=é𝄞\u{0} status!=stopped",

@@ -1,6 +1,7 @@
-//! The checks of `doctor`: those of the store, of limits and of flows.
+//! The checks of `doctor`: those of the store, of limits, of flows and of schedules.
 
 mod flows;
+mod schedules;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,10 +41,15 @@ pub async fn checks(store: &dyn Store, depth: CheckDepth) -> Result<Vec<Check>, 
         Err(error) => checks.push(Check::unknown(NAME, error.to_string())),
     }
     if depth != CheckDepth::Quick {
-        match flows::check(store).await {
-            Ok(check) => checks.push(check),
-            Err(_) if checks.iter().any(|check| check.verdict == Verdict::Wrong) => {}
-            Err(error) => checks.push(Check::unknown(flows::NAME, error.to_string())),
+        for (name, found) in [
+            (flows::NAME, flows::check(store).await.map(Some)),
+            (schedules::NAME, schedules::check(store).await),
+        ] {
+            match found {
+                Ok(check) => checks.extend(check),
+                Err(_) if checks.iter().any(|check| check.verdict == Verdict::Wrong) => {}
+                Err(error) => checks.push(Check::unknown(name, error.to_string())),
+            }
         }
     }
     Ok(checks)

@@ -180,7 +180,11 @@ fn texts(terms: &[Term], field: &FilterField) -> Option<Vec<String>> {
 /// The lowest id that may match, and the first id above all matches.
 fn id_range(terms: &[Term]) -> (TaskId, TaskId) {
     let (mut from, mut before) = (1, i64::MAX);
-    for term in terms.iter().filter(|term| term.field == FilterField::Id) {
+    for term in terms {
+        let is_parent = term.field == FilterField::Parent;
+        if !is_parent && term.field != FilterField::Id {
+            continue;
+        }
         let numbers = || {
             term.values.iter().filter_map(|value| match value {
                 Value::Number(id) => Some(*id),
@@ -189,6 +193,11 @@ fn id_range(terms: &[Term]) -> (TaskId, TaskId) {
         };
         let (least, most) = (numbers().min().unwrap_or(1), numbers().max().unwrap_or(i64::MAX));
         match term.operator {
+            // A task is created before its children, so its id is lower than theirs.
+            FilterOperator::Is | FilterOperator::More | FilterOperator::Least if is_parent => {
+                from = from.max(least.saturating_add(1));
+            }
+            _ if is_parent => {}
             FilterOperator::Is => {
                 from = from.max(least);
                 before = before.min(most.saturating_add(1));

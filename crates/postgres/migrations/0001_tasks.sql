@@ -277,7 +277,7 @@ CREATE TABLE task_engine.unique_tasks (
 );
 
 -- Progress: one row for each attempt that reported something. Only its engine writes
--- it; so this is the only table besides instances that is updated, and only forward.
+-- it, and only forward: it is updated.
 CREATE TABLE task_engine.execution_progress (
   task_id bigint NOT NULL,
   attempt integer NOT NULL,

@@ -141,6 +141,7 @@ fn found_task(row: &Row) -> FoundTask {
         ended_at: if runs { None } else { read(row, "last_stopped_at") },
         row: row_now,
         correlation_id: read(row, "correlation_id"),
+        parent_id: read::<Option<i64>>(row, "parent_id").map(TaskId),
         parameters: object("task_parameters"),
         context: object("context"),
     }

@@ -10,7 +10,7 @@ use task_engine_store::error::StoreError;
 /// With several schemas, one database holds several sets of tasks.
 ///
 /// The statements in `sql/` are written for the default schema, so that they
-/// can be read and outcome as they are; for another one the name is replaced.
+/// can be read and run as they are; for another one the name is replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     name: String,

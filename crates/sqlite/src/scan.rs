@@ -134,11 +134,12 @@ fn found(
         .query_row(params![id.0], |row| Ok((read(row, 0)?, read(row, 1)?)))?;
     let (started_at, ended_at) = last_times(tx, &row)?;
     let context = json(context);
-    let correlation_id = Origin::of(id, &context).correlation_id;
+    let origin = Origin::of(id, &context);
     let asked = |json: Json| if with_json { json } else { Json::empty_object() };
     Ok(Some(FoundTask {
         row,
-        correlation_id,
+        correlation_id: origin.correlation_id,
+        parent_id: origin.parent_id,
         parameters: asked(json(parameters)),
         context: asked(context),
         started_at,

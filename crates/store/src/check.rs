@@ -18,7 +18,7 @@ use task_engine_core::task::TaskId;
 pub use violation::{Violation, ViolationKind};
 
 /// The names of all checks: a closed list.
-pub const CHECK_NAMES: [&str; 32] = [
+pub const CHECK_NAMES: [&str; 33] = [
     "clock",
     "connection",
     "connections",
@@ -47,6 +47,7 @@ pub const CHECK_NAMES: [&str; 32] = [
     "transactions",
     "unknown_classes",
     "unserved_queues",
+    "unserved_schedules",
     "vacuum",
     "wake_ups",
     "writable",

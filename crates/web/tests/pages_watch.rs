@@ -98,7 +98,7 @@ async fn hostile_names_are_text(site: &Site) {
         ("/schedules", "every 1 h"),
         ("/instances", "process 4242 on"),
         ("/health", "paused queues"),
-        ("/health?depth=standard", "tables"),
+        ("/health?depth=standard", "unserved schedules"),
         ("/tokens", "valid"),
     ] {
         let page = site.get(path).await;

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use task_engine_core::queue::QueuePause;
 use task_engine_core::retry::RetryRule;
+use task_engine_operations::checks::checks;
 use task_engine_store::check::{Check, CheckDepth, Verdict};
+use task_engine_store::schedules::Schedules;
 
 use crate::TestDatabase;
 use crate::fixture::{Fixture, WORK, new_instance, new_task, with_classes, with_expired_lease};
+use crate::schedules::hourly;
 
 /// A healthy store has no finding, at any depth.
 pub async fn healthy_store_has_no_findings(db: &dyn TestDatabase) {
@@ -83,6 +86,30 @@ pub async fn unserved_tasks_are_found(db: &dyn TestDatabase) {
         assert!(found.message.contains(words), "{found:?}");
         assert!(found.remedy.as_deref().is_some_and(|r| r.contains(remedy)), "{found:?}");
     }
+}
+
+/// A schedule of a class that no live engine knows is found before its slot.
+pub async fn unserved_schedule_is_found(db: &dyn TestDatabase) {
+    const NAME: &str = "unserved_schedules";
+    let fixture = Fixture::open(db).await;
+    let schedule = hourly("nightly").new_task(new_task("stranger"));
+    let added = Schedules::of(&*fixture.store).add(&schedule).await;
+    added.expect("add");
+    let found = async |depth| {
+        let checks = checks(&*fixture.store, depth).await.expect("checks");
+        checks.into_iter().find(|check| check.name == NAME)
+    };
+    assert_eq!(found(CheckDepth::Standard).await, None, "no engine is alive");
+    let new = with_classes(new_instance("a"), &[(WORK, RetryRule::default())]);
+    fixture.register(new).await;
+    assert_eq!(found(CheckDepth::Quick).await, None);
+    let warning = found(CheckDepth::Standard).await.expect("a check");
+    assert_eq!(warning.verdict, Verdict::Warning, "{warning:?}");
+    assert!(warning.message.ends_with("no live engine knows stranger"), "{warning:?}");
+    let new = with_classes(new_instance("b"), &[("stranger", RetryRule::default())]);
+    fixture.register(new).await;
+    let fine = found(CheckDepth::Standard).await.expect("a check");
+    assert_eq!(fine.verdict, Verdict::Ok, "{fine:?}");
 }
 
 /// Failures of the last hour are counted.

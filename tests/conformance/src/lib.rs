@@ -607,6 +607,7 @@ macro_rules! suite {
                 orphans_are_found
                 no_live_engine_is_one_finding
                 unserved_tasks_are_found
+                unserved_schedule_is_found
                 failures_are_counted
             }
             exports {

@@ -23,7 +23,7 @@ const UNKNOWN_TASK: TaskId = TaskId(987_654_321);
 pub async fn search_finds_matching_tasks(db: &dyn TestDatabase) {
     let fixture = Fixture::open(db).await;
     let all = a_mixed_lot(&fixture).await;
-    let middle = all[all.len() / 2].row.id;
+    let (first, middle) = (all[0].row.id, all[all.len() / 2].row.id);
     let mut texts: Vec<String> = [
         "",
         "class=red",
@@ -67,6 +67,10 @@ pub async fn search_finds_matching_tasks(db: &dyn TestDatabase) {
         format!("id>={middle}"),
         format!("id<{middle} status=failed"),
         format!("correlation={middle}"),
+        format!("parent={first}"),
+        format!("parent>={first} parent!={middle} status!=failed"),
+        format!("parent!={first}"),
+        format!("parent<{first}"),
     ]);
     for first in TaskStatus::ALL {
         texts.push(format!("status={first}"));
@@ -398,6 +402,11 @@ async fn a_mixed_lot(fixture: &Fixture) -> Vec<FoundTask> {
             engine.record(&[more.fails()]).await;
         }
     }
+    let oldest = fixture.list(None).await.last().expect("a task").id;
+    let context = format!(r#"{{"correlation_id":"order-17","parent_id":{oldest}}}"#);
+    let mut child = new_task("red");
+    child.context = Json::parse(&context).expect("JSON");
+    fixture.create_all(&[child.clone(), child.after(HOUR)]).await;
     let mut all = Vec::new();
     for row in fixture.list(None).await.into_iter().rev() {
         let details = fixture.details(row.id).await;
@@ -407,6 +416,7 @@ async fn a_mixed_lot(fixture: &Fixture) -> Vec<FoundTask> {
             ended_at: last.and_then(|last| last.stopped_at),
             row,
             correlation_id: details.correlation_id,
+            parent_id: details.parent_id,
             parameters: details.parameters,
             context: details.context,
         });

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 use task_engine::sqlite::rusqlite;
+use task_engine::store::check::CHECK_NAMES;
 use task_engine_test_harness::{TestServer, connect};
 
 use super::support::{sandbox, sandbox_on};
@@ -57,6 +58,7 @@ fn doctor_finds_stuck_work(sandbox: &Sandbox) {
     let (engine, _) = sandbox.start_on_witness(60_000, &settings);
     let other = sandbox.start(&["start", "--instance", "other", "--recovery", "manual"]);
     sandbox.ok(&["create", "Stranger"]);
+    sandbox.ok(&["schedules", "add", "nightly", "Stranger", "--cron", "0 3 * * *"]);
     sandbox.ok(&["queues", "pause", "mail", "--reason", "provider is down"]);
     let (fine, report) = doctor(sandbox, &[]);
     assert_eq!(fine.code, Some(0), "warnings are no illness: {fine:?}");
@@ -66,6 +68,9 @@ fn doctor_finds_stuck_work(sandbox: &Sandbox) {
         "no living engine knows Stranger",
         "cancel",
     );
+    let unserved = of(&report, "unserved_schedules");
+    let reason = "no live engine knows Stranger";
+    assert_found(&unserved, "warning", reason, "task-engine schedules remove nightly");
     let paused = of(&report, "paused_queues");
     assert_found(&paused, "warning", "(provider is down)", "task-engine queues resume mail");
     engine.signal("KILL");
@@ -103,6 +108,22 @@ fn doctor_finds_problems_on_sqlite() {
 async fn doctor_finds_problems_on_postgresql() {
     let url = TestServer::shared().create_database().await;
     doctor_finds_stuck_work(&sandbox_on(&url));
+}
+
+/// The guide has every check in its table.
+#[test]
+fn guide_lists_every_check() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/repairing.md");
+    let text = fs::read_to_string(page).unwrap();
+    let (_, table) = text.split_once("| check | what it finds |").expect("the table of checks");
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let listed: Vec<_> = cells
+        .flat_map(|cell| cell.split(", "))
+        .map(|name| name.trim_end_matches(" (`--deep`)").replace(' ', "_"))
+        .collect();
+    for name in CHECK_NAMES {
+        assert!(listed.iter().any(|it| it == name), "{name} is not in docs/repairing.md");
+    }
 }
 
 #[test]

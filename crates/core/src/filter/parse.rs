@@ -22,7 +22,7 @@ pub struct InvalidFilter {
 }
 
 /// The names of fields that have no path.
-const FIELDS: [(&str, FilterField); 15] = [
+const FIELDS: [(&str, FilterField); 16] = [
     ("status", FilterField::Status),
     ("class", FilterField::Class),
     ("error", FilterField::Error),
@@ -36,6 +36,7 @@ const FIELDS: [(&str, FilterField); 15] = [
     ("id", FilterField::Id),
     ("instance", FilterField::Instance),
     ("correlation", FilterField::Correlation),
+    ("parent", FilterField::Parent),
     ("attempts", FilterField::Attempts),
     ("retries", FilterField::Retries),
 ];
@@ -326,6 +327,7 @@ impl Reader<'_> {
                 }
             },
             FilterField::Id
+            | FilterField::Parent
             | FilterField::Priority
             | FilterField::Attempts
             | FilterField::Retries => match text.parse() {
@@ -398,7 +400,7 @@ impl FilterField {
             Self::Class | Self::Queue | Self::Instance | Self::Correlation | Self::Error => {
                 matches!(operator, Is | IsNot | Has | HasNot)
             }
-            Self::Id | Self::Priority | Self::Attempts | Self::Retries => {
+            Self::Id | Self::Parent | Self::Priority | Self::Attempts | Self::Retries => {
                 !matches!(operator, Has | HasNot)
             }
             Self::Created | Self::Updated | Self::Due | Self::Started | Self::Ended => {

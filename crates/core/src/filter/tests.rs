@@ -30,6 +30,7 @@ fn task() -> FoundTask {
     FoundTask {
         row,
         correlation_id: "order-17".into(),
+        parent_id: Some(TaskId(9)),
         parameters: parameters.unwrap(),
         context: Json::parse(r#"{"rerun_of":9}"#).unwrap(),
         started_at: Some("2026-12-24T11:00:00Z".parse().unwrap()),
@@ -67,6 +68,8 @@ fn terms_hold_or_do_not() {
         ("id!=1,2,17", false),
         ("priority>=5 attempts=3 retries<3", true),
         ("instance=web-1 correlation=order-17", true),
+        ("parent=9 parent>=9 parent!=17", true),
+        ("parent=17", false),
         ("created<now-2h", true),
         ("created<now-3h", false),
         ("created<=now-3h", true),
@@ -99,12 +102,15 @@ fn terms_hold_or_do_not() {
 #[test]
 fn only_negations_hold_without_value() {
     let mut task = task();
-    (task.row.instance, task.row.error) = (None, None);
+    (task.row.instance, task.row.error, task.parent_id) = (None, None, None);
     for (text, holds) in [
         ("instance=web-1", false),
         ("instance!=web-1", true),
         (r#"error~"""#, false),
         ("error!~429", true),
+        ("parent=9", false),
+        ("parent<9", false),
+        ("parent!=9", true),
     ] {
         let filter = Filter::parse(text, &TimeZone::UTC).unwrap();
         assert_eq!(filter.matches(&task, now()), holds, "{text}");

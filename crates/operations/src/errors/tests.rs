@@ -29,6 +29,7 @@ fn failed(id: i64, class: &str, message: &str, hours_ago: i64) -> FoundTask {
     FoundTask {
         row,
         correlation_id: String::new(),
+        parent_id: None,
         parameters: empty.clone(),
         context: empty,
         started_at: None,

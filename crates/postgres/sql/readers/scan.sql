@@ -82,7 +82,7 @@ FROM (
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
   t.is_blocked,
-  t.correlation_id,
+  t.correlation_id, t.parent_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
   CASE WHEN $11 THEN task_engine.readable(o.context) END AS context
@@ -113,7 +113,7 @@ ORDER BY t.id DESC;
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
   t.is_blocked,
-  t.correlation_id,
+  t.correlation_id, t.parent_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
   CASE WHEN $11 THEN task_engine.readable(o.context) END AS context
@@ -150,7 +150,7 @@ ORDER BY t.id DESC;
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
   t.is_blocked,
-  t.correlation_id,
+  t.correlation_id, t.parent_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
   CASE WHEN $11 THEN task_engine.readable(o.context) END AS context
@@ -184,7 +184,7 @@ ORDER BY t.id DESC;
 SELECT t.id, t.status::text, t.task_class, t.queue, t.priority, t.created_at, t.scheduled_at,
   t.updated_at, t.attempts, t.retry_number, t.instance, task_engine.readable(t.error) AS error,
   t.is_blocked,
-  t.correlation_id,
+  t.correlation_id, t.parent_id,
   last.started_at AS last_started_at, last.stopped_at AS last_stopped_at,
   CASE WHEN $11 THEN task_engine.readable(t.task_parameters) END AS task_parameters,
   CASE WHEN $11 THEN task_engine.readable(o.context) END AS context

@@ -133,9 +133,11 @@ fn any_term(random: &mut fastrand::Rng) -> Term {
     let count = if operator.takes_many() { random.usize(1..4) } else { 1 };
     let value = |random: &mut fastrand::Rng| match field {
         FilterField::Status => Value::Status(TaskStatus::ALL[random.usize(0..5)]),
-        FilterField::Id | FilterField::Priority | FilterField::Attempts | FilterField::Retries => {
-            Value::Number(random.i64(..))
-        }
+        FilterField::Id
+        | FilterField::Parent
+        | FilterField::Priority
+        | FilterField::Attempts
+        | FilterField::Retries => Value::Number(random.i64(..)),
         FilterField::Created
         | FilterField::Updated
         | FilterField::Due

@@ -5,7 +5,7 @@ use task_engine_core::filter::Filter;
 use task_engine_core::task::TaskStatus;
 
 /// The fields of a filter: name, operators, description.
-pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [
+pub(super) const FIELDS: [(&str, &[&str], &str); 18] = [
     ("status", &["=", "!="], "waiting, running, stopped, failed, cancelled"),
     ("class", TEXT, "class of the task"),
     ("error", TEXT, "kind or message of the last error"),
@@ -19,6 +19,7 @@ pub(super) const FIELDS: [(&str, &[&str], &str); 17] = [
     ("id", NUMBER, "id of the task"),
     ("instance", TEXT, "the engine that holds or held it"),
     ("correlation", TEXT, "which flow it belongs to"),
+    ("parent", NUMBER, "the task that created it"),
     ("attempts", NUMBER, "how many have begun"),
     ("retries", NUMBER, "how many were used"),
     ("params.", &[], "a field of its parameters, like params.user.id=42"),

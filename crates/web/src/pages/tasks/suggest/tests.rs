@@ -27,7 +27,7 @@ fn suggestions_match_typed_text() {
     assert_eq!(suggestions("queue!=ma"), ["mail"]);
     assert_eq!(suggestions("instance=w"), ["web-1"]);
     assert_eq!(suggestions("created<now-1"), ["now-10m", "now-1h", "now-1d"]);
-    assert_eq!(suggestions("par"), ["params."]);
+    assert_eq!(suggestions("par"), ["parent", "params."]);
     assert_eq!(suggestions("params.user.id="), Vec::<String>::new());
     assert_eq!(suggestions("nothing"), Vec::<String>::new());
     assert_eq!(suggestions(r#"error~"a st"#), Vec::<String>::new(), "inside of quotes");
