@@ -1,8 +1,8 @@
 //! The contract between Task Engine and a database, and its row types.
 //!
 //! **Applications do not add this crate**: [`task-engine`] exports what they need. It is for
-//! authors of a store: implement [`EngineStore`], [`ReadStore`] and [`OperatorStore`]. It
-//! depends on no database driver.
+//! authors of a store, who implement the traits of which [`Store`] is the union. It depends
+//! on no database driver.
 //!
 //! [`task-engine`]: https://docs.rs/task-engine
 //!
