@@ -233,8 +233,12 @@ impl DocumentRun {
             }
             Some(("curl", _)) => self.run_curl(&line)?,
             Some(("cd", folder)) => self.sandbox.enter(folder),
-            // The packages are in the cache of cargo, because this program needs them.
             Some(("cargo", rest)) if rest.starts_with("new ") || rest.starts_with("add ") => {
+                if rest.starts_with("new ") {
+                    // Beside the clone.
+                    self.sandbox.enter("..");
+                }
+                // The packages are in the cache of cargo, because this program needs them.
                 self.run_shell(&format!("CARGO_NET_OFFLINE=true {line}"))?;
             }
             Some(("venv/bin/pip", rest)) => self.install_with_pip(rest)?,
