@@ -129,7 +129,7 @@ impl DemoSummary {
         let failing = self.rows.iter().find(|row| waits_for_a_retry(row)).map(|row| row.id);
         let shown = failing.unwrap_or(self.scheduled);
         let (program, option) = (program(), database.as_option());
-        let width = program.len() + option.len() + "start --samples".len();
+        let width = program.len() + option.len() + "start --samples ".len();
         writeln!(out, "\nTry next:")?;
         for (command, what) in [
             Some(("tasks".to_owned(), "all tasks, newest first")),
