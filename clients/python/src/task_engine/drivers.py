@@ -134,7 +134,9 @@ def _server_error(error: Exception) -> Exception:
                 getattr(found, "message", None),
                 found,
             )
-            advice = "; create the tables with `task-engine migrate`" if code in _NOT_MIGRATED else ""
+            advice = (
+                "; create the tables with `task-engine migrate`" if code in _NOT_MIGRATED else ""
+            )
             return ServerError(f"{next(text for text in said if text)}{advice}", code)
         found = getattr(found, "orig", None) or found.__cause__
     return error
