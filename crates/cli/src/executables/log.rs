@@ -161,7 +161,8 @@ mod tests {
             code: 'ERR_MODULE_NOT_FOUND'\n}\nNode.js v20.0.0";
         let error = "; in its log: Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'";
         assert_eq!(words(node), error);
-        let ruby = "a.rb:1:in `require': cannot load such file (LoadError)\n\tfrom a.rb:1:in `<main>'";
+        let ruby =
+            "a.rb:1:in `require': cannot load such file (LoadError)\n\tfrom a.rb:1:in `<main>'";
         let error = "; in its log: a.rb:1:in `require': cannot load such file (LoadError)";
         assert_eq!(words(ruby), error);
     }

@@ -242,7 +242,9 @@ impl DocumentRun {
                 self.run_shell(&format!("CARGO_NET_OFFLINE=true {line}"))?;
             }
             Some(("venv/bin/pip", rest)) => self.install_with_pip(rest)?,
-            Some(("python3", "-m venv venv")) => self.run_shell(&format!("{line} --without-pip"))?,
+            Some(("python3", "-m venv venv")) => {
+                self.run_shell(&format!("{line} --without-pip"))?
+            }
             _ if line.contains("cargo ") => names::is_built(&line)?,
             _ => return Err(format!("unknown command: {line}")),
         }
