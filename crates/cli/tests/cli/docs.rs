@@ -243,7 +243,7 @@ impl DocumentRun {
             }
             Some(("venv/bin/pip", rest)) => self.install_with_pip(rest)?,
             Some(("python3", "-m venv venv")) => {
-                self.run_shell(&format!("{line} --without-pip"))?
+                self.run_shell(&format!("{line} --without-pip"))?;
             }
             _ if line.contains("cargo ") => names::is_built(&line)?,
             _ => return Err(format!("unknown command: {line}")),
