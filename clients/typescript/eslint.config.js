@@ -2,7 +2,7 @@ import js from "@eslint/js";
 import ts from "typescript-eslint";
 
 export default ts.config(
-  { ignores: ["dist/", "build/", "node_modules/", "tests/generated/"] },
+  { ignores: [".compiler/", "dist/", "build/", "node_modules/", "tests/generated/"] },
   js.configs.recommended,
   ...ts.configs.strictTypeChecked,
   ...ts.configs.stylisticTypeChecked,

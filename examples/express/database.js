@@ -1,5 +1,5 @@
 import pg from "pg";
 
 export const pool = new pg.Pool({
-  connectionString: process.env.DATABASE_URL ?? "postgres://localhost/shop",
+  connectionString: process.env.DATABASE_URL ?? "postgres://localhost/tasks",
 });

@@ -22,7 +22,7 @@ class NewOrder(BaseModel):
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     async with await psycopg.AsyncConnection.connect(DATABASE_URL) as db:
         await db.execute(
-            "CREATE TABLE IF NOT EXISTS shop_orders (id bigint GENERATED ALWAYS AS IDENTITY "
+            "CREATE TABLE IF NOT EXISTS paid_orders (id bigint GENERATED ALWAYS AS IDENTITY "
             "PRIMARY KEY, item text NOT NULL, cents bigint NOT NULL CHECK (cents > 0))"
         )
     yield
@@ -35,14 +35,14 @@ app = FastAPI(lifespan=lifespan)
 async def place_order(order: NewOrder) -> dict[str, int]:
     async with await psycopg.AsyncConnection.connect(DATABASE_URL) as db:
         # The task first, only to show that it is rolled back with an order that is refused.
-        cursor = await db.execute("SELECT nextval(pg_get_serial_sequence('shop_orders', 'id'))")
+        cursor = await db.execute("SELECT nextval(pg_get_serial_sequence('paid_orders', 'id'))")
         (order_id,) = await cursor.fetchone() or (0,)
         task_id = await create_async(
             db, "fulfil_order", {"order_id": order_id, "item": order.item}, key=f"order {order_id}"
         )
         try:
             await db.execute(
-                "INSERT INTO shop_orders OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s)",
+                "INSERT INTO paid_orders OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s)",
                 (order_id, order.item, order.cents),
             )
         except psycopg.errors.CheckViolation:

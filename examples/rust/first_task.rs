@@ -2,7 +2,7 @@
 //!
 //! A task is a type; its fields are its parameters. The code is a function that takes
 //! it. `TaskEngine` creates tasks and makes engines that run them. This program uses a
-//! database in memory; with `sqlite:tasks.db` tasks are kept for the next start.
+//! database in memory; with `sqlite:task-engine.db` tasks are kept for the next start.
 
 use serde::{Deserialize, Serialize};
 use task_engine::{Context, Failure, StopHandle, Task, TaskEngine};

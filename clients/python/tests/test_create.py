@@ -165,6 +165,14 @@ def test_creates_in_the_transaction(postgres: str, connect: Callable[[str], Any]
     assert not exists(postgres, created), "it was rolled back with the transaction"
 
 
+def test_missing_tables_are_explained(postgres: str) -> None:
+    with psycopg.connect(postgres) as connection, pytest.raises(ServerError) as refused:
+        create(connection, "resize", schema="missing")
+    assert refused.value.code == "3F000"
+    advice = 'schema "missing" does not exist; create the tables with `task-engine migrate`'
+    assert str(refused.value) == advice
+
+
 async def use_asynchronously(connection: Any) -> TaskId:
     created = await create_async(connection, "resize", {"width": 80}, priority=5)
     assert (await create_many_async(connection, [NewTask("a", key="1")]))[0] > created

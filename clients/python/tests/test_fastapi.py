@@ -36,9 +36,9 @@ def test_order_and_task_are_created_together(postgres_engine: Engine) -> None:
     for name in ("shop.py", "worker.py"):
         shutil.copy(EXAMPLE / name, engine.folder)
     configuration = (EXAMPLE / "task-engine.toml").read_text()
-    assert '"python3"' in configuration
+    assert '"venv/bin/python"' in configuration
     (engine.folder / "task-engine.toml").write_text(
-        configuration.replace('"python3"', f'"{sys.executable}"')
+        configuration.replace('"venv/bin/python"', f'"{sys.executable}"')
     )
     engine.start("start")
     port = free_port()
@@ -66,7 +66,7 @@ def test_order_and_task_are_created_together(postgres_engine: Engine) -> None:
     with psycopg.connect(engine.environment["TASK_ENGINE_DATABASE_URL"]) as db:
         tasks = "SELECT count(*) FROM task_engine.tasks WHERE task_parameters ->> 'item' = 'air'"
         assert db.execute(tasks).fetchone() == (0,)
-        orders = "SELECT count(*) FROM shop_orders WHERE item = 'book'"
+        orders = "SELECT count(*) FROM paid_orders WHERE item = 'book'"
         assert db.execute(orders).fetchone() != (0,)
 
 

@@ -49,23 +49,34 @@ class Page:
             code = DJANGO % {to: str(parts.get(by, "")) for to, by in names.items()} + code
         code = code.replace("http://localhost:8642", f"http://{self.web}")
         server = self.postgres.replace("postgres://", "://", 1)
-        code = re.sub(r"(postgresql(\+psycopg)?)://localhost/shop", rf"\1{server}", code)
-        command = [sys.executable, "-c", code]
-        environment = self.engine.environment
-        subprocess.run(command, cwd=self.engine.folder, env=environment, timeout=30, check=True)
+        code = re.sub(r"(postgresql(\+psycopg)?)://localhost/tasks", rf"\1{server}", code)
+        self.run(sys.executable, "-c", code)
+
+    def run(self, *command: str, **variables: str) -> None:
+        environment = {**self.engine.environment, **variables}
+        subprocess.run(command, cwd=self.engine.folder, env=environment, timeout=120, check=True)
+
+    def install(self, package: str) -> None:
+        """With the build tools of the tests, so that nothing is downloaded."""
+        clone = self.engine.folder.parent / "task-engine"
+        if not clone.exists():
+            clone.symlink_to(Path(__file__).parents[3])
+        tools = {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1", "PIP_QUIET": "1"}
+        packages = str(Path(psycopg.__file__).parents[1])
+        self.run("venv/bin/pip", "install", package, PYTHONPATH=packages, **tools)
 
     def shell(self, lines: str) -> None:
         for line in lines.strip().split("\n"):
-            if line == "pip install ./clients/python":
-                continue  # the tests have installed it
-            if line.startswith("export "):
+            if line == "python3 -m venv venv":
+                self.run(sys.executable, "-m", "venv", "venv")
+            elif line.startswith("venv/bin/pip install "):
+                self.install(line.split()[2])
+            elif line.startswith("export "):
                 name, value = line[len("export ") :].split("=", 1)
                 self.engine.environment[name] = value.replace("127.0.0.1:8643", self.listen)
-            elif line.startswith("python3"):
+            elif line.startswith("venv/bin/python "):
                 self.process = subprocess.Popen(
-                    [sys.executable, *line.split()[1:]],
-                    cwd=self.engine.folder,
-                    env=self.engine.environment,
+                    line.split(), cwd=self.engine.folder, env=self.engine.environment
                 )
             elif line.startswith("task-engine start"):
                 if self.started is not None:

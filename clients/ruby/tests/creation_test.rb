@@ -157,6 +157,15 @@ class CreationTest < Minitest::Test
     end
   end
 
+  def test_missing_tables_are_explained
+    PG_CONNECTION.exec("BEGIN; ALTER SCHEMA task_engine RENAME TO elsewhere")
+    error = assert_raises(TaskEngine::DatabaseError) { TaskEngine.create(PG_CONNECTION, "a") }
+    assert_equal "3F000", error.code
+    assert_includes error.message, "does not exist; create the tables with `task-engine migrate`"
+  ensure
+    PG_CONNECTION.exec("ROLLBACK")
+  end
+
   def test_lost_connections_are_database_errors
     connection = PG.connect(URL)
     connection.close

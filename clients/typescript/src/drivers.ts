@@ -96,6 +96,9 @@ interface DriverError {
   };
 }
 
+/** Invalid schema name, and undefined table. */
+const NOT_MIGRATED: unknown[] = ["3F000", "42P01"];
+
 /** The error with the SQLSTATE and the message of the server, wherever the driver has them. */
 function databaseError(error: unknown): DatabaseError {
   let found: { code?: unknown; message?: unknown } = error as DriverError;
@@ -113,5 +116,6 @@ function databaseError(error: unknown): DatabaseError {
   }
   const message = typeof found.message === "string" && found.message !== "" ? found.message : String(error);
   const code = typeof found.code === "string" ? { code: found.code } : {};
-  return new DatabaseError(message, { ...code, cause: error });
+  const advice = NOT_MIGRATED.includes(found.code) ? "; create the tables with `task-engine migrate`" : "";
+  return new DatabaseError(message + advice, { ...code, cause: error });
 }

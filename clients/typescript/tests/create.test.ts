@@ -310,6 +310,6 @@ test("other clients are refused with one message", async () => {
 test("another schema is quoted", async () => {
   await assert.rejects(create(pool, "a", {}, { schema: 'no "such" schema' }), {
     code: "3F000",
-    message: 'schema "no "such" schema" does not exist',
+    message: 'schema "no "such" schema" does not exist; create the tables with `task-engine migrate`',
   });
 });

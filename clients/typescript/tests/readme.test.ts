@@ -47,7 +47,7 @@ async function commands(p: Project, text: string): Promise<void> {
   for (const line of text
     .trim()
     .split("\n")
-    .filter((line) => !/^(npm install|task-engine start)/.test(line))) {
+    .filter((line) => !/^(npm|task-engine start)/.test(line))) {
     const { code, stderr } = await run("sh", ["-euc", line.replace("task-engine", BINARY)], p.folder, {
       TASK_ENGINE_DATABASE_URL: p.database,
     });
@@ -173,7 +173,7 @@ test("the other programs run as written", async (t) => {
     const name = `other${at}.ts`;
     writeFileSync(
       p.path(name),
-      text.replaceAll("postgres://localhost/shop", DATABASE_URL).replaceAll("http://localhost:8642", url),
+      text.replaceAll("postgres://localhost/tasks", DATABASE_URL).replaceAll("http://localhost:8642", url),
     );
     const orders = await count();
     const { code, stdout, stderr } = await run(process.execPath, ["--import", "tsx", name], p.folder, {

@@ -175,7 +175,7 @@ fn unreachable(error: StoreError) -> CliError {
 
 fn missing(path: &Path) -> CliError {
     CliError::NotFound(format!(
-        "there is no database {} yet; create it with `task-engine migrate`, or name another with --database or {URL_VARIABLE}",
+        "there is no database {} yet; change to its folder, name another with --database or {URL_VARIABLE}, or create it with `task-engine migrate`",
         path.display()
     ))
 }

@@ -107,7 +107,7 @@ impl DashboardServer {
         })?;
         let listener = TcpListener::bind(address).await.map_err(|error| {
             let advice = match error.kind() {
-                ErrorKind::AddrInUse => "; another program uses this port, perhaps another dashboard: choose another port",
+                ErrorKind::AddrInUse => "; another program uses this port, perhaps another dashboard: choose another port, like `start --web 9000` or `web 9000`",
                 ErrorKind::PermissionDenied => "; choose a port from 1024 up",
                 _ => "",
             };

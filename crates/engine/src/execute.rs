@@ -351,7 +351,7 @@ impl<S: Send + Sync + 'static> AttemptGuard<S> {
                 tracing::info!("Worker {worker} released task {id} after {ms} ms");
             }
             AttemptEnd::NeverStarted(error) => {
-                tracing::info!("Worker {worker} released task {id}: {}", error.message);
+                tracing::info!("Task {id} waits again: {}", error.message);
             }
             AttemptEnd::Snoozed(error, time) => {
                 tracing::info!(

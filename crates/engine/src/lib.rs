@@ -17,7 +17,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let tasks = TaskEngine::connect("sqlite:tasks.db").await?;   // or postgres://…
+//!     let tasks = TaskEngine::connect("sqlite:task-engine.db").await?;   // or postgres://…
 //!     tasks.migrate().await?;                                  // creates the tables
 //!     tasks.create(Greet { name: "Ada".into() }).await?;
 //!     tasks.engine(()).handle(greet).run().await?;             // until SIGTERM or Ctrl-C

@@ -136,7 +136,7 @@ pub(crate) async fn wake_others(store: Arc<dyn Store>, mut freed: UnboundedRecei
 pub(crate) fn too_late(limited: Option<&LimitedStart>) -> Option<String> {
     let late = Instant::now().checked_duration_since(limited?.start_before?)?;
     Some(format!(
-        "it could start only {} after the time for which its rate limit had allowed it; it waits again",
+        "it could start only {} after its turn under its rate limit",
         span(late.max(Duration::from_millis(1)))
     ))
 }

@@ -63,7 +63,7 @@ async fn start() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_start"));
     let mut process = program.current_dir(folder.path()).spawn().unwrap();
-    let file = folder.path().join("tasks.db");
+    let file = folder.path().join("task-engine.db");
     let done = async |id| {
         loop {
             // The program creates its file and its tables first.

@@ -43,7 +43,9 @@ const CLEARED: [&str; 6] = [
 #[derive(Debug)]
 pub struct Sandbox {
     program: PathBuf,
-    folder: TempDir,
+    _folder: TempDir,
+    /// Where commands run: this folder, or one inside of it.
+    current: PathBuf,
     database: Option<String>,
     started: AtomicU32,
 }
@@ -55,9 +57,11 @@ impl Sandbox {
     /// If there is no temporary folder.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
         Self {
             program: program.into(),
-            folder: tempfile::tempdir().expect("a temporary folder"),
+            current: folder.path().to_owned(),
+            _folder: folder,
             database: None,
             started: AtomicU32::new(0),
         }
@@ -68,10 +72,15 @@ impl Sandbox {
         self.database = Some(url.to_owned());
     }
 
+    /// Like `cd`: commands run in this folder from now on.
+    pub fn enter(&mut self, folder: &str) {
+        self.current = self.path(folder);
+    }
+
     /// A file in the folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.current.join(name)
     }
 
     /// A `task-engine` command. Engines know the sample classes.
@@ -88,7 +97,7 @@ impl Sandbox {
     #[must_use]
     pub fn command_of(&self, program: &Path) -> Command {
         let mut command = command(program);
-        command.current_dir(self.folder.path()).env("TZ", "UTC");
+        command.current_dir(&self.current).env("TZ", "UTC");
         for variable in CLEARED {
             command.env_remove(variable);
         }

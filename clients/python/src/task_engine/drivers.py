@@ -26,6 +26,9 @@ _ASYNCHRONOUS = {"psycopg.AsyncConnection", "psycopg.AsyncCursor", "asyncpg.Conn
 _ASYNCHRONOUS |= {"asyncpg.PoolConnectionProxy", "sqlalchemy.AsyncConnection"}
 _ASYNCHRONOUS |= {"sqlalchemy.AsyncSession", "sqlalchemy.async_scoped_session"}
 
+# Invalid schema name, and undefined table.
+_NOT_MIGRATED = {"3F000", "42P01"}
+
 
 def run(connection: Any, statement: Statement) -> Rows:
     """Runs it, and returns all rows as tuples."""
@@ -131,6 +134,9 @@ def _server_error(error: Exception) -> Exception:
                 getattr(found, "message", None),
                 found,
             )
-            return ServerError(str(next(text for text in said if text)), code)
+            advice = (
+                "; create the tables with `task-engine migrate`" if code in _NOT_MIGRATED else ""
+            )
+            return ServerError(f"{next(text for text in said if text)}{advice}", code)
         found = getattr(found, "orig", None) or found.__cause__
     return error

@@ -74,6 +74,9 @@ module TaskEngine
   # The drivers for PostgreSQL, each as a callable that takes SQL with $1 and one text, and returns
   # rows as Hashes.
   module Drivers
+    # Invalid schema name, and undefined table.
+    NOT_MIGRATED = %w[3F000 42P01].freeze
+
     module_function
 
     def runner(connection)
@@ -98,7 +101,8 @@ module TaskEngine
       result = driver_error.respond_to?(:result) ? driver_error.result : nil
       # PG::PG_DIAG_SQLSTATE and PG::PG_DIAG_MESSAGE_PRIMARY, which are characters.
       code, message = result && %w[C M].map { |field| result.error_field(field.ord) }
-      DatabaseError.new(message || driver_error.message.strip, code:)
+      advice = "; create the tables with `task-engine migrate`" if NOT_MIGRATED.include?(code)
+      DatabaseError.new("#{message || driver_error.message.strip}#{advice}", code:)
     end
 
     def pg(connection)

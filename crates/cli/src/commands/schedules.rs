@@ -10,6 +10,8 @@ use task_engine_store::schedules::ScheduleError;
 
 use crate::console::Console;
 use crate::error::CliError;
+use crate::escape::escape;
+use crate::executables::{self, ConfigPurpose, FILE};
 
 /// Regular tasks: list, add, change, pause and preview them
 ///
@@ -63,8 +65,41 @@ impl RuleArguments {
     }
 }
 
+impl SchedulesCommand {
+    /// The name of the stored schedule that this is about.
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::List(_) | Self::Add(_) => None,
+            Self::Show(args) => Some(&args.name),
+            Self::Set(args) => Some(&args.name),
+            Self::Pause(args) => Some(&args.name),
+            Self::Resume(args) | Self::Run(args) | Self::Remove(args) => Some(&args.name),
+            Self::Next(args) => args.name.as_deref(),
+        }
+    }
+}
+
 pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliError> {
-    match args.command {
+    let name = args.command.name().map(str::to_owned);
+    run_command(console, args.command).await.map_err(|error| match (error, name) {
+        (CliError::NotFound(why), Some(name)) if is_declared(&name) => {
+            let name = escape(&name);
+            CliError::NotFound(format!(
+                "{why}\n{FILE} declares schedule {name}. It is stored when an engine starts: task-engine start"
+            ))
+        }
+        (error, _) => error,
+    })
+}
+
+/// Whether the file in the working folder has this schedule.
+fn is_declared(name: &str) -> bool {
+    let config = executables::load(None, ConfigPurpose::Create).unwrap_or_default();
+    config.schedules.iter().any(|schedule| schedule.name() == name)
+}
+
+async fn run_command(console: &Console, command: SchedulesCommand) -> Result<(), CliError> {
+    match command {
         SchedulesCommand::List(args) => show::list(console, args).await,
         SchedulesCommand::Show(args) => show::show(console, args).await,
         SchedulesCommand::Add(args) => edit::add(console, args).await,

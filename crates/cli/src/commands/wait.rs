@@ -9,20 +9,23 @@ use task_engine::{Json, Store, TaskId, TaskStatus};
 use task_engine_core::attempt::TaskError;
 use task_engine_core::display::{count, span};
 use task_engine_core::task::TaskDetails;
+use task_engine_operations::why::sentences::reason as sentence;
+use task_engine_operations::why::{Explanation, why};
 use task_engine_store::activity::EndingsQuery;
 
 use super::TaskIds;
 use super::show::no_such_task;
-use crate::console::Console;
+use crate::console::{Console, now};
 use crate::error::CliError;
+use crate::escape::escape;
 use crate::json_output::write_json_line;
 use crate::times::duration;
 
 /// Wait until tasks have ended, and print their results as JSON
 ///
 /// The exit code is 0 if all succeeded, 10 if one failed or was cancelled, 8 if
-/// --timeout came first, and 3 if there is no such task. With --quiet, nothing is
-/// printed.
+/// --timeout came first, and 3 if there is no such task. After --timeout, the reason
+/// is printed for each task that has not ended. With --quiet, nothing is printed.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -52,6 +55,8 @@ const POLL_FIRST: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_secs(1);
 /// How often to check that an open task still exists.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// For how many tasks the reason is printed.
+const REASONS_MAX: usize = 10;
 /// Older than any end.
 const EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 
@@ -67,10 +72,11 @@ pub(crate) async fn run(console: &Console, args: Arguments) -> Result<(), CliErr
     while !awaited.is_enough() {
         let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
+            let open = count(awaited.open.len(), "task");
+            let waited = span(begun.elapsed());
+            let reasons = awaited.reasons(&*store).await?;
             return Err(CliError::TimedOut(format!(
-                "{} of {all} had not ended after {}",
-                count(awaited.open.len(), "task"),
-                span(begun.elapsed())
+                "{open} of {all} had not ended after {waited}{reasons}"
             )));
         }
         tokio::time::sleep(pause.min(left.unwrap_or(pause))).await;
@@ -114,6 +120,25 @@ impl AwaitedTasks<'_> {
         Ok(endings.iter().any(|ending| ending.ends_task.is_some()))
     }
 
+    /// Why those that are open have not ended: for each, the first reason of `why`.
+    async fn reasons(&self, store: &dyn Store) -> Result<String, CliError> {
+        let mut reasons = String::new();
+        if self.console.is_quiet() {
+            return Ok(reasons);
+        }
+        for id in self.open.iter().take(REASONS_MAX) {
+            let reason = why(store, *id).await?.and_then(|explanation| first_reason(&explanation));
+            if let Some(reason) = reason {
+                reasons += &format!("\n  task {id}: {}", escape(&reason));
+            }
+        }
+        let more = self.open.len().saturating_sub(REASONS_MAX);
+        if more > 0 {
+            reasons += &format!("\n  and {more} more: task-engine why ID");
+        }
+        Ok(reasons)
+    }
+
     /// Prints those that have ended, and keeps the others.
     async fn check(&mut self, store: &dyn Store) -> Result<(), CliError> {
         let mut still = Vec::new();
@@ -136,6 +161,11 @@ impl AwaitedTasks<'_> {
         self.open = still;
         Ok(())
     }
+}
+
+fn first_reason(explanation: &Explanation) -> Option<String> {
+    let zone = now().time_zone().clone();
+    explanation.reasons.first().map(|reason| sentence(reason, explanation.at, &zone))
 }
 
 fn print(out: &mut impl Write, task: &TaskDetails) -> Result<(), CliError> {

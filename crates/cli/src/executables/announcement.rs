@@ -205,8 +205,7 @@ pub(super) async fn ask(worker: &Worker) -> Result<Announcement, String> {
                 Some(ended) => end_text(&ended),
                 None => "it closed its standard output".to_owned(),
             };
-            let last =
-                tail.last().map_or_else(String::new, |last| format!("; its last log line: {last}"));
+            let last = tail.last_words();
             Err(format!("it ended before it had announced its classes ({how}){last}"))
         }
         Ok(Err(why)) => Err(why),

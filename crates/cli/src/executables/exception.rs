@@ -81,6 +81,14 @@ fn ruby(lines: &[&str]) -> Option<UncaughtException> {
     })
 }
 
+/// Whether a line reports an error: `ERROR: …`, `Error [ERR_X]: …`, `… (LoadError)`.
+pub(super) fn names_error(line: &str) -> bool {
+    let line = line.trim().to_ascii_lowercase();
+    let ends = ["error", "exception"].iter().any(|word| line.ends_with(&format!("{word})")));
+    let with_code = line.starts_with("error [") || line.contains("error [err_");
+    ends || with_code || line.contains("error: ") || line.contains("exception: ")
+}
+
 /// `ValueError: no such account`, or a name alone.
 fn name_and_message(line: &str) -> Option<(String, String)> {
     let line = line.strip_prefix("UncaughtException ").unwrap_or(line).trim_end();

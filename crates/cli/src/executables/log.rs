@@ -6,7 +6,7 @@ use task_engine::Failure;
 use task_engine_core::progress::LINE_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::exception::uncaught;
+use super::exception::{names_error, uncaught};
 
 /// Enough for a traceback.
 const TAIL_LINES: usize = 100;
@@ -33,6 +33,19 @@ impl LogTail {
     /// The last line.
     pub(super) fn last(&self) -> Option<&str> {
         self.0.back().map(|line| line.trim())
+    }
+
+    /// The line that most likely says why the process ended, for the end of a message. Node
+    /// prints its version last.
+    pub(super) fn last_words(&self) -> String {
+        let Some(last) = self.last() else {
+            return String::new();
+        };
+        let mut lines = self.0.iter().rev().map(|line| line.trim());
+        match lines.find(|line| names_error(line)) {
+            Some(line) if line != last => format!("; in its log: {line}"),
+            _ => format!("; its last log line: {last}"),
+        }
     }
 
     /// The failure with these lines as its backtrace. A single line that its message
@@ -124,6 +137,33 @@ mod tests {
         let mut tail = LogTail::default();
         (0..200).for_each(|n| tail.add(&format!("line {n}")));
         tail.add("  ");
-        assert_eq!((tail.last(), tail.0.len()), (Some("line 199"), TAIL_LINES));
+        let last = "; its last log line: line 199";
+        assert_eq!((tail.last_words().as_str(), tail.0.len()), (last, TAIL_LINES));
+    }
+
+    #[test]
+    fn last_words_name_the_error() {
+        let words = |log: &str| {
+            let mut tail = LogTail::default();
+            log.lines().for_each(|line| tail.add(line));
+            tail.last_words()
+        };
+        assert_eq!(words(""), "");
+        assert_eq!(words("error: busy\n  ValueError: no\n"), "; its last log line: ValueError: no");
+        let node = "node:internal/run_main:123\n    triggerUncaughtException(\n\n\
+            Error: Transform failed with 1 error:\n\
+            /srv/worker.ts:8:0: ERROR: Top-level await is not supported\n    \
+            at failureErrorWithLog (/srv/main.js:1467:15) {\n  errors: [Getter/Setter]\n}\n\n\
+            Node.js v22.0.0\n";
+        let error = "; in its log: /srv/worker.ts:8:0: ERROR: Top-level await is not supported";
+        assert_eq!(words(node), error);
+        let node = "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'\n    at f (a.js:1:2) {\n\
+            code: 'ERR_MODULE_NOT_FOUND'\n}\nNode.js v20.0.0";
+        let error = "; in its log: Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'";
+        assert_eq!(words(node), error);
+        let ruby =
+            "a.rb:1:in `require': cannot load such file (LoadError)\n\tfrom a.rb:1:in `<main>'";
+        let error = "; in its log: a.rb:1:in `require': cannot load such file (LoadError)";
+        assert_eq!(words(ruby), error);
     }
 }

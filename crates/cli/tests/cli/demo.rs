@@ -1,7 +1,7 @@
 //! `task-engine demo`.
 
 use super::support::{sandbox, sandbox_on};
-use task_engine_test_harness::CommandOutput;
+use task_engine_test_harness::{CommandOutput, wait_until};
 
 /// Both numbers are those of tasks that the demo has just created.
 fn check(demo: &CommandOutput, first: u32) {
@@ -17,6 +17,8 @@ fn check(demo: &CommandOutput, first: u32) {
         "Oh no".to_owned(),
         format!("Task {} was scheduled 5 s ahead, and started ", first + 105),
         format!("show {} --database sqlite:task-engine-demo.db", first + 100),
+        "start --samples --database sqlite:task-engine-demo.db".to_owned(),
+        format!("retry {} --database sqlite:task-engine-demo.db", first + 100),
     ];
     for words in expected {
         assert!(demo.out.contains(&words), "{words}: {}", demo.out);
@@ -36,6 +38,15 @@ fn demo_ends_and_can_be_repeated() {
     assert_eq!(listed.lines().count(), 213);
 
     check(&sandbox.run(&["demo", "--fresh"]), 1);
+    // As its last lines suggest.
+    let database = ["--database", "sqlite:task-engine-demo.db"];
+    let engine = sandbox.start(&[&["start", "--samples"], &database[..]].concat());
+    engine.wait_for_log("started with");
+    sandbox.ok(&[&["retry", "101"], &database[..]].concat());
+    let show = [&["show", "101", "--json"], &database[..]].concat();
+    wait_until("it runs again", || sandbox.ok(&show).contains("\"retry_number\":2"));
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
     let refused = sandbox.run(&["demo", "--fresh", "--database", "sqlite:other.db"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
 }

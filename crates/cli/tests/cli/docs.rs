@@ -59,9 +59,6 @@ fn commands_in_documents_work() {
         if document.ends_with("executables.md") {
             super::executables::copy_examples(&document_run.sandbox);
         }
-        // Python finds the client beside the worker.
-        let client = root().join("clients/python/src/task_engine").canonicalize().unwrap();
-        std::os::unix::fs::symlink(client, document_run.sandbox.path("task_engine")).unwrap();
         for (language, code) in blocks(&fs::read_to_string(&document).unwrap()) {
             let done = document_run.run_block(language, &code);
             run += done.unwrap_or_else(|why| panic!("{}: {why}", document.display()));
@@ -93,6 +90,10 @@ struct DocumentRun {
     last: String,
 }
 
+/// All folders that documents name are beside the clone.
+const CLONE: &str = "../task-engine";
+/// The line before commands that follow a command which never returns.
+const SECOND_TERMINAL: &str = "# In a second terminal:";
 /// The PostgreSQL of the documents. Every document gets its own database instead.
 const POSTGRES: &str = "postgres://localhost/tasks";
 /// The dashboard of the documents. Tests use a free port instead.
@@ -103,8 +104,16 @@ const CURL: &str = "curl() { command curl --silent --show-error --fail-with-body
 
 impl DocumentRun {
     fn new() -> Self {
+        let mut sandbox = sandbox();
+        std::os::unix::fs::symlink(root().canonicalize().unwrap(), sandbox.path("task-engine"))
+            .unwrap();
+        fs::create_dir(sandbox.path("project")).unwrap();
+        sandbox.enter("project");
+        // Python finds the client beside the worker.
+        let client = root().join("clients/python/src/task_engine").canonicalize().unwrap();
+        std::os::unix::fs::symlink(client, sandbox.path("task_engine")).unwrap();
         Self {
-            sandbox: sandbox(),
+            sandbox,
             started: Vec::new(),
             web: None,
             postgres: None,
@@ -117,10 +126,11 @@ impl DocumentRun {
     fn run_block(&mut self, language: &str, code: &str) -> Result<usize, String> {
         match language {
             "sh" => {
-                for line in code.lines() {
+                let lines = || code.lines().filter(|line| *line != SECOND_TERMINAL);
+                for line in lines() {
                     self.run_line(line)?;
                 }
-                return Ok(code.lines().count());
+                return Ok(lines().count());
             }
             _ if language.ends_with(" output") => {
                 self.check_output(code);
@@ -134,7 +144,7 @@ impl DocumentRun {
             "python" if code.starts_with("# mailer.py\n") => {
                 fs::write(self.sandbox.path("mailer.py"), code).unwrap();
             }
-            "rust" if code.contains("connect(\"sqlite:tasks.db\")") => self.start_greeter(),
+            "rust" if self.sandbox.path("src/main.rs").exists() => self.start_greeter(),
             "python" | "javascript" | "ruby" if code.contains(WEB) => {
                 let web = self.web.as_ref().ok_or("there is no `task-engine web` before this")?;
                 let code = code.replace(WEB, web);
@@ -157,11 +167,8 @@ impl DocumentRun {
     fn start_greeter(&mut self) {
         let class = "[class.greet]\ncommand = [\"echo\", \"1\"]\n";
         fs::write(self.sandbox.path("greeter.toml"), class).unwrap();
-        let database = ["--database", "sqlite:tasks.db"];
-        self.sandbox.ok(&[&["create", "greet"], &database[..]].concat());
-        self.start_engine(
-            "start --instance greeter --config greeter.toml --database sqlite:tasks.db",
-        );
+        self.sandbox.ok(&["create", "greet"]);
+        self.start_engine("start --instance greeter --config greeter.toml");
     }
 
     /// Runs a program that creates a task and prints its id.
@@ -225,10 +232,31 @@ impl DocumentRun {
                 self.sandbox.use_database(url);
             }
             Some(("curl", _)) => self.run_curl(&line)?,
+            Some(("cd", folder)) => self.sandbox.enter(folder),
+            Some(("cargo", rest)) if rest.starts_with("new ") || rest.starts_with("add ") => {
+                if rest.starts_with("new ") {
+                    // Beside the clone.
+                    self.sandbox.enter("..");
+                }
+                // The packages are in the cache of cargo, because this program needs them.
+                self.run_shell(&format!("CARGO_NET_OFFLINE=true {line}"))?;
+            }
+            Some(("venv/bin/pip", rest)) => self.install_with_pip(rest)?,
+            Some(("python3", "-m venv venv")) => {
+                self.run_shell(&format!("{line} --without-pip"))?;
+            }
             _ if line.contains("cargo ") => names::is_built(&line)?,
             _ => return Err(format!("unknown command: {line}")),
         }
         Ok(())
+    }
+
+    /// The tests of the client install it with pip. Here it is beside the worker.
+    fn install_with_pip(&self, arguments: &str) -> Result<(), String> {
+        let package = arguments.strip_prefix("install ").filter(|it| it.starts_with(CLONE));
+        let package = package.ok_or_else(|| format!("not a package: {arguments}"))?;
+        let file = self.sandbox.path(package).join("pyproject.toml");
+        if file.exists() { Ok(()) } else { Err(format!("there is no {}", file.display())) }
     }
 
     fn addressed(&mut self, line: &str) -> String {
@@ -250,7 +278,7 @@ impl DocumentRun {
         if let Some(at) = words.iter().position(|word| *word == "--listen") {
             words[at + 1] = ANY_PORT;
         }
-        let engine = self.sandbox.start(&words);
+        let engine = self.sandbox.start_exact(&words);
         engine.wait_for_log("started with");
         // Its task ends before the next command.
         let database = words.iter().position(|word| *word == "--database");
@@ -352,6 +380,48 @@ fn driver(language: &str) -> Option<String> {
     let there = sandbox().shell(&format!("{setting} {probe}")).code == Some(0);
     assert!(there || !all, "the driver of {language} is missing in {}", folder.display());
     there.then_some(setting)
+}
+
+/// The page `docs/start.md` lets its reader kill an engine, for less time here.
+#[test]
+fn killed_engine_of_the_start_page_is_recovered() {
+    let text = fs::read_to_string(root().join("docs/start.md")).unwrap();
+    let (_, section) = text.split_once("## When an engine dies").unwrap();
+    let [(_, file), (_, commands), ..] = &blocks(section)[..] else { panic!("{section}") };
+    let sandbox = sandbox();
+    fs::write(sandbox.path("task-engine.toml"), file.replace("sleep 30", "sleep 3")).unwrap();
+    let commands = commands.replace("sleep 5", "sleep 2");
+    let commands = commands.strip_suffix("\ntask-engine start").expect("the second engine");
+    let done = sandbox.shell(commands);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let engine = sandbox.start_exact(&["start"]);
+    let waited = sandbox.run(&["wait", "1", "--timeout", "30s"]);
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    assert_eq!(sandbox.task("1")["executions"].as_array().map(Vec::len), Some(2));
+    engine.signal("TERM");
+    assert_eq!(engine.end().code, Some(0));
+}
+
+/// A reader who pastes a block would wait for the end of the engine.
+#[test]
+fn commands_after_an_engine_have_a_second_terminal() {
+    for document in all_documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for (_, code) in blocks(&text).iter().filter(|(language, _)| *language == "sh") {
+            let mut is_blocked = false;
+            for line in code.lines() {
+                if line == SECOND_TERMINAL {
+                    assert!(is_blocked, "{}: the first is free:\n{code}", document.display());
+                    is_blocked = false;
+                    continue;
+                }
+                assert!(!is_blocked, "{}: before {line:?}: {SECOND_TERMINAL}", document.display());
+                let command = line.trim_start_matches("task-engine ");
+                let stays = ["start", "web", "top"].contains(&command.split(' ').next().unwrap());
+                is_blocked = stays && command != line || line == "cargo run -- demo";
+            }
+        }
+    }
 }
 
 #[test]

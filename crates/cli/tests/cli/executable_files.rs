@@ -14,6 +14,16 @@ fn file_schedules_run() {
     file(&sandbox, &format!("{tidy}{schedule}"));
     let checked = sandbox.run(&["check"]);
     assert!(checked.err.contains("1 class, 1 schedule, no errors"), "{}", checked.err);
+    sandbox.ok(&["migrate"]);
+    for command in ["show", "next", "pause"] {
+        let early = sandbox.run(&["schedules", command, "often"]);
+        assert_eq!(early.code, Some(3), "{early:?}");
+        for words in ["there is no schedule \"often\"", "It is stored when an engine starts"] {
+            assert!(early.err.contains(words), "{}", early.err);
+        }
+    }
+    let other = sandbox.run(&["schedules", "show", "other"]);
+    assert!(!other.err.contains("engine starts"), "{}", other.err);
     let engine = sandbox.start(&["start"]);
     engine.wait_for_log("started with");
     wait_until("it fires", || !sandbox.tasks().is_empty());

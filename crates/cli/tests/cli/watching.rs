@@ -138,6 +138,13 @@ fn waits(sandbox: &Sandbox) {
     let late = sandbox.run(&["wait", "1", "--timeout", "200ms"]);
     assert_eq!((late.code, late.out.as_str()), (Some(8), ""), "{late:?}");
     assert!(late.err.contains("1 task of 1 had not ended after"), "{}", late.err);
+    assert!(
+        late.err.contains("\n  task 1: no engine is alive, and none has ever run"),
+        "{}",
+        late.err
+    );
+    let quiet = sandbox.run(&["wait", "1", "--timeout", "0s", "--quiet"]);
+    assert!(quiet.code == Some(8) && !quiet.err.contains("task 1:"), "{quiet:?}");
     assert!(begun.elapsed() >= Duration::from_millis(200));
 
     let waiting = sandbox.start(&["wait", "1"]);

@@ -381,7 +381,7 @@ fn port_in_use_is_reported() {
     for args in [&["web", &address][..], &["start", "--web", &address]] {
         let refused = sandbox.run(args);
         assert_eq!(refused.code, Some(1), "{args:?}: {refused:?}");
-        for words in [&address, "choose another port"] {
+        for words in [&address, "choose another port, like `start --web 9000` or `web 9000`"] {
             assert!(refused.err.contains(words), "{args:?}: {}", refused.err);
         }
     }

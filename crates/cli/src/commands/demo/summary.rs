@@ -129,13 +129,13 @@ impl DemoSummary {
         let failing = self.rows.iter().find(|row| waits_for_a_retry(row)).map(|row| row.id);
         let shown = failing.unwrap_or(self.scheduled);
         let (program, option) = (program(), database.as_option());
-        let width = program.len() + option.len() + "retry 1000".len();
+        let width = program.len() + option.len() + "start --samples ".len();
         writeln!(out, "\nTry next:")?;
         for (command, what) in [
             Some(("tasks".to_owned(), "all tasks, newest first")),
             Some((format!("show {shown}"), "one of them, with all its attempts")),
-            failing.map(|id| (format!("retry {id}"), "let it run now, not in a minute")),
-            Some(("start".to_owned(), "an engine that runs until Ctrl-C")),
+            Some(("start --samples".to_owned(), "an engine that runs until Ctrl-C")),
+            failing.map(|id| (format!("retry {id}"), "in a second terminal: it runs now")),
         ]
         .into_iter()
         .flatten()

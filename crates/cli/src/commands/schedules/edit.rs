@@ -73,7 +73,7 @@ const EXAMPLES: &str = r#"Examples:
 pub(crate) struct SetArguments {
     /// The schedule
     #[arg(value_name = "NAME")]
-    name: String,
+    pub(super) name: String,
     #[command(flatten)]
     rule: RuleArguments,
     /// Whose clock the cron expression is about
@@ -109,7 +109,7 @@ pub(crate) struct SetArguments {
 pub(crate) struct PauseArguments {
     /// The schedule
     #[arg(value_name = "NAME")]
-    name: String,
+    pub(super) name: String,
     /// The reason, for other operators
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,

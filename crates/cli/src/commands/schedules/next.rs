@@ -26,7 +26,7 @@ use crate::table::table;
 pub(crate) struct Arguments {
     /// A stored schedule
     #[arg(value_name = "NAME", conflicts_with_all = ["cron", "every", "time_zone"])]
-    name: Option<String>,
+    pub(super) name: Option<String>,
     #[command(flatten)]
     rule: RuleArguments,
     /// Whose clock the cron expression is about [default: UTC]

@@ -39,7 +39,7 @@ pub(crate) struct ListArguments {
 pub(crate) struct ShowArguments {
     /// The schedule
     #[arg(value_name = "NAME")]
-    name: String,
+    pub(super) name: String,
     /// Print it as JSON
     #[arg(long)]
     json: bool,

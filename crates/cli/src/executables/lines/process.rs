@@ -128,8 +128,7 @@ pub(super) fn process_ended(
     match uncaught {
         Some(failure) if alone => failure,
         _ => {
-            let last =
-                tail.last().map_or_else(String::new, |last| format!("; its last log line: {last}"));
+            let last = tail.last_words();
             let how = end_text(ended);
             let message = format!("its process ended before it had answered ({how}): {why}{last}");
             tail.of(Failure::named("ProcessEnded", message))

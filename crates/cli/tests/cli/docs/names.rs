@@ -109,6 +109,47 @@ pub(super) fn is_built(line: &str) -> Result<(), String> {
     if is_there { Ok(()) } else { Err(format!("{line}: there is no such program")) }
 }
 
+/// No registry has the crates yet: documents name them by the path of the clone, with features
+/// that exist, and with all that their examples use.
+#[test]
+fn dependencies_in_documents_exist() {
+    let mut found = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let is_manifest = |code: &String| code.contains("dependencies]\n");
+        let manifests = blocks(&text).into_iter().map(|(_, code)| code).filter(is_manifest);
+        for manifest in manifests {
+            let read: toml::Table = manifest.parse().unwrap();
+            for (kind, dependencies) in &read {
+                let dependencies = dependencies.as_table().unwrap();
+                let all = ["serde", "task-engine", "tokio"];
+                let has_all = all.iter().all(|name| dependencies.contains_key(*name));
+                assert!(has_all || kind != "dependencies", "{}:\n{manifest}", document.display());
+                for (name, dependency) in dependencies {
+                    if name.starts_with("task-engine") {
+                        exists(dependency, &document);
+                        found += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(found > 2, "{found}");
+}
+
+fn exists(dependency: &toml::Value, document: &Path) {
+    let path = dependency.get("path").and_then(toml::Value::as_str).unwrap_or_default();
+    let folder = path.strip_prefix("../task-engine/");
+    let folder = folder.unwrap_or_else(|| panic!("{}: {dependency}", document.display()));
+    let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let features = dependency.get("features").and_then(toml::Value::as_array);
+    for feature in features.into_iter().flatten() {
+        let known = manifest["features"].get(feature.as_str().unwrap_or_default());
+        assert!(known.is_some(), "{}: no feature {feature}", document.display());
+    }
+}
+
 /// Commands within sentences and tables exist.
 #[test]
 fn commands_in_sentences_exist() {
@@ -143,6 +184,7 @@ fn other_commands_have_known_arguments() {
         let blocks = blocks(&text).into_iter().filter(|(language, _)| *language == "bash");
         for line in blocks.flat_map(|(_, code)| code.lines().map(str::to_owned).collect::<Vec<_>>())
         {
+            let line = line.trim_end_matches(" &");
             // Variables may come before the program.
             let is_variable = |word: &&str| word.contains('=');
             let mut words = line.split_whitespace().skip_while(is_variable);
