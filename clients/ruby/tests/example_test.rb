@@ -24,13 +24,14 @@ class ExampleTest < Minitest::Test
     assert_equal before, [count(db, "orders"), count(db, "task_engine.created_tasks")]
 
     site.start(log: "#{log}/log", DATABASE_URL: URL)
-    assert_equal "sent to ada@example.com in attempt 1", site.wait(book)["result"]
+    # An attempt that starts too late for its rate on a busy machine is released.
+    assert_match(/\Asent to ada@example.com in attempt \d+\z/, site.wait(book)["result"])
     # One lamp, two orders: whichever comes first.
     lamps = [site.wait(lamp), site.wait(second)]
     assert_equal %w[failed stopped], lamps.map { |task| task["status"] }.sort
     assert_equal "lamp is sold out", lamps.find { |task| task["error"] }["error"]["message"]
     mail = lamps.first["result"] || lamps.last["result"]
-    assert_includes ["sent to bob@busy.example in attempt 2", "without a mail: nobody is no address"], mail
+    assert_match(/\Asent to bob@busy.example in attempt \d+\z|\Awithout a mail: nobody is no address\z/, mail)
     counts = db.exec_params("SELECT id FROM task_engine.created_tasks WHERE task_class = 'CountOrders' " \
                             "AND id > $1", [book]).column_values(0)
     assert_equal 1, counts.length
