@@ -56,7 +56,8 @@ pub fn past_time(text: &str, now: &Zoned) -> Result<Timestamp, String> {
 }
 
 fn time(text: &str, now: &Zoned) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse::<Timestamp>() {
+    // Commands print a space before the offset.
+    if let Ok(time) = text.replacen(" +", "+", 1).replacen(" -", "-", 1).parse::<Timestamp>() {
         return Ok(time);
     }
     let (text, zone) = (text.replacen('T', " ", 1), now.time_zone());

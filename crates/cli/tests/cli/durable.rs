@@ -139,7 +139,7 @@ async fn signal_wakes_task(scene: Scene) {
     scene.until("1", "waiting", "waiting");
     let why = scene.ok(&["why", "1"]);
     assert!(why.contains("it waits for signal approved until"), "{why}");
-    assert!(why.contains("`task-engine signal 1 approved`"), "{why}");
+    assert!(why.contains("`task-engine signal 1 approved 'JSON'`"), "{why}");
     let reason = &scene.json(&["why", "1"])["reasons"][0];
     assert_eq!(
         (&reason["reason"], &reason["signal"]),

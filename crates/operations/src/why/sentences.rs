@@ -42,7 +42,7 @@ pub fn reason(reason: &Reason, now: Timestamp, zone: &TimeZone) -> String {
             format!("it is snoozed until {}: {}", time(*due_at), brief(because, 200))
         }
         Reason::WaitingForSignal { task_id, signal, until } => format!(
-            "it waits for signal {} until {}; send it with `task-engine signal {task_id} {}`",
+            "it waits for signal {} until {}; send it with `task-engine signal {task_id} {} 'JSON'`",
             brief(signal, 200),
             time(*until),
             shell_quoted(signal)

@@ -53,7 +53,7 @@ fn reasons_have_texts() {
                 signal: "it's approved".into(),
                 until: at("2026-12-24T17:01:00Z"),
             },
-            r"it waits for signal it's approved until 2026-12-24 17:01:00.000 +00:00 (in 1 min); send it with `task-engine signal 7 'it'\''s approved'`",
+            r"it waits for signal it's approved until 2026-12-24 17:01:00.000 +00:00 (in 1 min); send it with `task-engine signal 7 'it'\''s approved' 'JSON'`",
         ),
         (
             Reason::Sleeping { step: "cooldown".into(), until: at("2026-12-24T17:01:00Z") },
