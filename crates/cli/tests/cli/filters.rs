@@ -97,8 +97,13 @@ fn retries_and_cancels(sandbox: &Sandbox) {
     let retried = sandbox.run(&["retry", "status=failed", "id>3", "--yes"]);
     code_and_words(&retried, 0, &["To stop what was retried:", "cancel 4 5"]);
     assert_eq!(retried.out, "task 4 was retried\ntask 5 was retried\n");
-    let cancelled = sandbox.run(&["cancel", "class~Failing", "--yes", "--json"]);
+    let cancel = ["cancel", "class~Failing", "--yes", "--json", "--reason", "a wrong filter"];
+    let cancelled = sandbox.run(&cancel);
     code_and_words(&cancelled, 0, &["retry 5 4"]);
+    // The audit has the reason, and leads from a task to the operation by a filter.
+    assert!(sandbox.ok(&["audit", "--action", "tasks.cancel"]).contains("a wrong filter"));
+    let by_task = sandbox.run(&["audit", "--task", "4"]);
+    code_and_words(&by_task, 0, &["Operations by a filter name no tasks", "audit --action tasks"]);
     let first: Value = serde_json::from_str(cancelled.out.lines().next().unwrap()).unwrap();
     assert_eq!(
         first,

@@ -43,7 +43,7 @@ fn evaluate(schedules: &[ScheduleRow], engines: &[InstanceRow]) -> Option<Check>
         Verdict::Warning,
         format!("{}{more}", shown.join("; ")),
         format!(
-            "{}; or, if it is a mistake: task-engine schedules remove {}",
+            "{}; or, if it is not needed: task-engine schedules remove {}",
             first.remedy,
             shell_quoted(first.name)
         ),
